@@ -1,0 +1,126 @@
+// Vectors of eight floats or four doubles, from the compiler's own vector types.
+//
+// Nothing here names an instruction set: built with -mavx2 -mfma a vector is one register, elsewhere (SSE2,
+// NEON) the compiler splits it. Each build is a library of its own, so no symbol is shared between them.
+#pragma once
+#include <cmath>
+#include <cstdint>
+
+namespace torchcaps {
+
+template <class T>
+struct Simd;
+
+template <>
+struct Simd<float> {
+  typedef float Vec __attribute__((vector_size(32)));
+  typedef float Unaligned __attribute__((vector_size(32), aligned(4), may_alias));
+  typedef int32_t Int __attribute__((vector_size(32)));
+  static constexpr int width = 8;
+};
+
+template <>
+struct Simd<double> {
+  typedef double Vec __attribute__((vector_size(32)));
+  typedef double Unaligned __attribute__((vector_size(32), aligned(8), may_alias));
+  typedef int64_t Int __attribute__((vector_size(32)));
+  static constexpr int width = 4;
+};
+
+template <class T>
+using Vec = typename Simd<T>::Vec;
+
+template <class T>
+inline Vec<T> load(const T* p) {
+  return *reinterpret_cast<const typename Simd<T>::Unaligned*>(p);
+}
+
+template <class T>
+inline void store(T* p, Vec<T> v) {
+  *reinterpret_cast<typename Simd<T>::Unaligned*>(p) = v;
+}
+
+template <class T>
+inline Vec<T> broadcast(T x) {
+  return Vec<T>{} + x;
+}
+
+template <class V>
+inline V max(V a, V b) {
+  return a > b ? a : b;
+}
+
+template <class T>
+inline T sum_lanes(Vec<T> v) {
+  T total = 0;
+  for (int i = 0; i < Simd<T>::width; i++) total += v[i];
+  return total;
+}
+
+template <class T>
+inline T max_lanes(Vec<T> v) {
+  T largest = v[0];
+  for (int i = 1; i < Simd<T>::width; i++) largest = v[i] > largest ? v[i] : largest;
+  return largest;
+}
+
+// exp: range reduction by ln 2 and a degree-6 polynomial (Cephes coefficients); below -87 it gives 0.
+inline Simd<float>::Vec exp(Simd<float>::Vec x) {
+  using V = Simd<float>::Vec;
+  using I = Simd<float>::Int;
+  const I vanishes = x < -87.0f;
+  const V top = broadcast<float>(88.0f);
+  x = x > top ? top : x;
+  x = vanishes ? V{} : x;
+  const float shift = 12582912.0f;  // 1.5 * 2^23: adding it rounds to the nearest integer
+  const V rounded = (x * 1.44269504088896341f + shift) - shift;
+  const I exponent = __builtin_convertvector(rounded, I);
+  x = (x - rounded * 0.693359375f) + rounded * 2.12194440e-4f;
+  V y = broadcast<float>(1.9875691500e-4f);
+  y = y * x + 1.3981999507e-3f;
+  y = y * x + 8.3334519073e-3f;
+  y = y * x + 4.1665795894e-2f;
+  y = y * x + 1.6666665459e-1f;
+  y = y * x + 5.0000001201e-1f;
+  y = y * x * x + x + 1.0f;
+  const I bits = (exponent + 127) << 23;
+  const V scaled = y * (V)bits;
+  return vanishes ? V{} : scaled;
+}
+
+inline Simd<double>::Vec exp(Simd<double>::Vec x) {
+  for (int i = 0; i < 4; i++) x[i] = std::exp(x[i]);
+  return x;
+}
+
+// log of a positive normal number: exponent plus a degree-9 polynomial of the mantissa (Cephes coefficients).
+inline Simd<float>::Vec log(Simd<float>::Vec x) {
+  using V = Simd<float>::Vec;
+  using I = Simd<float>::Int;
+  const I bits = (I)x;
+  I exponent = (bits >> 23) - 126;
+  V m = (V)((bits & 0x007fffff) | 0x3f000000);  // mantissa in [0.5, 1)
+  const I low = m < 0.707106781186547524f;
+  exponent += low;  // low is -1 where true
+  m = (low ? m + m : m) - 1.0f;
+  const V z = m * m;
+  V y = broadcast<float>(7.0376836292e-2f);
+  y = y * m - 1.1514610310e-1f;
+  y = y * m + 1.1676998740e-1f;
+  y = y * m - 1.2420140846e-1f;
+  y = y * m + 1.4249322787e-1f;
+  y = y * m - 1.6668057665e-1f;
+  y = y * m + 2.0000714765e-1f;
+  y = y * m - 2.4999993993e-1f;
+  y = y * m + 3.3333331174e-1f;
+  const V e = __builtin_convertvector(exponent, V);
+  y = y * m * z + e * -2.12194440e-4f - 0.5f * z;
+  return m + y + e * 0.693359375f;
+}
+
+inline Simd<double>::Vec log(Simd<double>::Vec x) {
+  for (int i = 0; i < 4; i++) x[i] = std::log(x[i]);
+  return x;
+}
+
+}  // namespace torchcaps

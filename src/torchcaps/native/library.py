@@ -1,0 +1,126 @@
+"""Finding and loading the native library.
+
+The library is built beside this file, once per instruction set. It links the OpenMP runtime that torch has
+already loaded, so both share one pool of threads.
+
+Environment:
+    TORCHCAPS_ISA: ``avx2`` or ``portable`` forces one build; unset, the processor decides.
+    TORCHCAPS_POISON: ``1`` fills scratch memory with NaN (for tests).
+"""
+
+import ctypes
+import functools
+import os
+from pathlib import Path
+
+import torch
+
+from torchcaps.native.struct import VotesStruct
+
+__all__ = ["NativeLibraryError", "call", "load", "num_threads", "release_scratch", "why_not"]
+
+ABI_VERSION = 1
+INSTRUCTION_SETS = ("avx2", "portable")
+FOLDER = Path(__file__).parent
+
+_FAILURES = {
+    1: "out of memory for scratch space: use a smaller batch, or backend='chunked'",
+    2: "the kernel was given arguments it does not take (this is a bug in torchcaps: please report it)",
+}
+
+_forked = False
+
+
+class NativeLibraryError(RuntimeError):
+    """The native library is missing, does not fit this processor, or comes from another version."""
+
+
+def library_path(instruction_set: str) -> Path:
+    """Where the build for one instruction set lies."""
+    return FOLDER / f"libtorchcaps_{instruction_set}.so"
+
+
+def load() -> ctypes.CDLL:
+    """The native library for this processor, loaded once per process.
+
+    Raises:
+        NativeLibraryError: with the reason, when there is none to load.
+    """
+    wanted = os.environ.get("TORCHCAPS_ISA", "")
+    if wanted and wanted not in INSTRUCTION_SETS:
+        raise NativeLibraryError(f"TORCHCAPS_ISA must be one of {INSTRUCTION_SETS}, got {wanted!r}: unset it")
+    return open_library(wanted or _best_instruction_set())
+
+
+@functools.cache
+def open_library(instruction_set: str) -> ctypes.CDLL:
+    """Loads one build and checks that it was compiled from the sources of this version."""
+    path = library_path(instruction_set)
+    if not path.exists():
+        raise NativeLibraryError(
+            f"{path.name} is not built: install a C++17 compiler with OpenMP and reinstall torchcaps "
+            "(in a source tree: python setup.py build_ext --inplace)"
+        )
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise NativeLibraryError(f"{path.name} does not load: {error}") from error
+    built = (library.torchcaps_abi_version(), library.torchcaps_votes_bytes())
+    expected = (ABI_VERSION, ctypes.sizeof(VotesStruct))
+    if built != expected:
+        raise NativeLibraryError(
+            f"{path.name} was built from other sources (interface {built}, expected {expected}): reinstall torchcaps"
+        )
+    return library
+
+
+@functools.cache
+def _best_instruction_set() -> str:
+    if not library_path("avx2").exists():
+        return "portable"
+    return "avx2" if open_library("portable").torchcaps_cpu_has_avx2() else "portable"
+
+
+def why_not() -> str | None:
+    """Why the native library cannot be used, or ``None`` when it can."""
+    try:
+        load()
+    except NativeLibraryError as error:
+        return str(error)
+    return None
+
+
+def call(name: str, *arguments: object) -> None:
+    """Calls one entry point of the library and raises what its status means.
+
+    Args:
+        name: The entry point, with its ``_f32`` or ``_f64`` ending.
+        *arguments: ctypes values, pointers and structures; plain integers are passed as C ``int``.
+    """
+    status = getattr(load(), name)(*arguments)
+    if status == 1:
+        raise MemoryError(f"torchcaps {name}: {_FAILURES[1]}")
+    if status != 0:
+        raise RuntimeError(f"torchcaps {name}: {_FAILURES.get(status, f'unknown status {status}')}")
+
+
+def num_threads() -> int:
+    """The threads a kernel may use: those of torch, or one in a forked child.
+
+    The pool of OpenMP threads does not survive ``fork``; waiting for it would hang for ever.
+    """
+    return 1 if _forked else torch.get_num_threads()
+
+
+def release_scratch() -> None:
+    """Returns the scratch memory that kernels keep between calls."""
+    call("torchcaps_release_scratch")
+
+
+def _remember_fork() -> None:
+    global _forked
+    _forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_remember_fork)
