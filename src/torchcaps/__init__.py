@@ -1,0 +1,30 @@
+"""Capsule networks done right: every routing behind one API, exact, stable and fast.
+
+Names are resolved on first use, so that `import torchcaps` stays light.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+_SUBMODULES = ("capsules", "clustering", "losses", "nn", "routing", "schedules", "votes")
+_HOMES = {"Capsules": "capsules", "normalise": "capsules", "squash": "capsules"}
+
+__all__ = ["__version__", *_SUBMODULES, *_HOMES]
+
+if TYPE_CHECKING:
+    from torchcaps import capsules, clustering, losses, nn, routing, schedules, votes
+    from torchcaps.capsules import Capsules, normalise, squash
+
+
+def __getattr__(name: str):
+    if name in _HOMES:
+        return getattr(import_module(f"torchcaps.{_HOMES[name]}"), name)
+    if name in _SUBMODULES:
+        return import_module(f"torchcaps.{name}")
+    raise AttributeError(f"module 'torchcaps' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,203 @@
+"""Backends: how a routing problem is solved, and why one of them does not take it.
+
+`reference` is eager torch and the specification; `chunked` is the same computation for a few examples at a time,
+recomputed in the backward pass; `fused` never forms the votes. "auto" takes the first that has no reason to refuse;
+a backend asked for by name raises its reason instead of falling back.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+from torch.utils.checkpoint import checkpoint
+
+from torchcaps.capsules import Capsules
+from torchcaps.checks import check_choice
+from torchcaps.routing.problem import Problem
+from torchcaps.routing.result import RoutingResult
+
+# The chunked backend forms at most this many bytes of votes at a time (but always one example's).
+CHUNK_BYTES = 16 * 2**20
+
+
+class Backend(Protocol):
+    """Solves routing problems."""
+
+    name: str
+
+    def why_not(self, problem: Problem) -> str | None:
+        """Why this backend does not take the problem, from metadata only; None if it does."""
+
+    def run(self, problem: Problem) -> RoutingResult:
+        """Solve the problem."""
+
+
+class Reference:
+    """The specification in eager torch, on any device and dtype."""
+
+    name = "reference"
+
+    def why_not(self, problem: Problem) -> str | None:
+        return None
+
+    def run(self, problem: Problem) -> RoutingResult:
+        return problem.algorithm.reference(problem)
+
+
+class Chunked:
+    """The reference for a few examples at a time: memory is set by the chunk, not by the batch.
+
+    Examples are independent, so this is exact; with several chunks each is recomputed in the backward pass.
+    """
+
+    name = "chunked"
+
+    def why_not(self, problem: Problem) -> str | None:
+        return None
+
+    def run(self, problem: Problem) -> RoutingResult:
+        batch_size = problem.votes.example.shape[0]
+        chunk_size = max(1, CHUNK_BYTES * batch_size // max(1, votes_bytes(problem)))
+        if chunk_size >= batch_size:
+            return problem.algorithm.reference(problem)
+        parts = []
+        for start in range(0, batch_size, chunk_size):
+            part = problem.narrow(start, min(chunk_size, batch_size - start))
+            parts.append(checkpoint(_solve_to_tuple, part, use_reentrant=False, preserve_rng_state=False))
+        capsules, coupling, trace = tree_map(lambda *tensors: torch.cat(tensors), *parts)
+        return RoutingResult(Capsules(*capsules), coupling, trace)
+
+
+class Fused:
+    """Our CPU kernels: the votes are never formed."""
+
+    name = "fused"
+
+    def why_not(self, problem: Problem) -> str | None:
+        kernel = problem.algorithm.fused
+        return f"{problem.algorithm.name} routing has no fused kernel" if kernel is None else kernel.why_not(problem)
+
+    def run(self, problem: Problem) -> RoutingResult:
+        assert problem.algorithm.fused is not None
+        return problem.algorithm.fused.run(problem)
+
+
+BACKENDS: tuple[Backend, ...] = (Fused(), Chunked(), Reference())
+NAMES = ("auto", *(backend.name for backend in BACKENDS))
+
+_chosen: ContextVar[str | Backend] = ContextVar("torchcaps_backend", default="auto")
+
+
+@contextmanager
+def use_backend(backend: str | Backend) -> Iterator[None]:
+    """Solve every routing inside the block with `backend`, unless a call names its own.
+
+    Example:
+        >>> with use_backend("reference"):
+        ...     pass
+    """
+    if isinstance(backend, str):
+        check_choice("backend", backend, NAMES)
+    token = _chosen.set(backend)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+def solve(problem: Problem, backend: str = "auto") -> RoutingResult:
+    """Solve the problem with the backend that was asked for, or the first that takes it."""
+    check_choice("backend", backend, NAMES)
+    chosen = _chosen.get() if backend == "auto" else backend
+    if not isinstance(chosen, str):
+        return chosen.run(problem)
+    if chosen == "auto":
+        return _first_willing(problem).run(problem)
+    named = next(candidate for candidate in BACKENDS if candidate.name == chosen)
+    reason = named.why_not(problem)
+    if reason is not None:
+        raise ValueError(f"backend {chosen!r} does not take this problem: {reason}; use backend='auto'")
+    return named.run(problem)
+
+
+def _first_willing(problem: Problem) -> Backend:
+    if torch.compiler.is_exporting():  # an exported file must run without this package
+        return BACKENDS[-1]
+    return next(backend for backend in BACKENDS if backend.why_not(problem) is None)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What would run, and why not the others.
+
+    Attributes:
+        algorithm: name of the routing.
+        chosen: name of the backend that "auto" takes.
+        reasons: for each backend why it refuses, None if it would take the problem.
+        votes_bytes: what the votes would occupy if they were formed.
+    """
+
+    algorithm: str
+    chosen: str
+    reasons: dict[str, str | None]
+    votes_bytes: int
+
+    def __str__(self) -> str:
+        lines = [f"{self.algorithm} routing runs on {self.chosen!r}; votes, if formed: {self.votes_bytes / 2**20:.1f} MiB"]
+        lines += [f"  {name}: {'can run' if reason is None else reason}" for name, reason in self.reasons.items()]
+        return "\n".join(lines)
+
+
+class _Explaining:
+    """Answers a routing call with an explanation instead of a result."""
+
+    name = "explaining"
+
+    def why_not(self, problem: Problem) -> str | None:
+        return None
+
+    def run(self, problem: Problem) -> Any:
+        return Explanation(
+            algorithm=problem.algorithm.name,
+            chosen=_first_willing(problem).name,
+            reasons={backend.name: backend.why_not(problem) for backend in BACKENDS},
+            votes_bytes=votes_bytes(problem),
+        )
+
+
+def explain(routing: Callable[..., Any], *args: Any, **options: Any) -> Explanation:
+    """What `routing(*args, **options)` would run and why; nothing is computed.
+
+    Example:
+        >>> import torch
+        >>> from torchcaps.routing import dynamic_routing, explain
+        >>> explain(dynamic_routing, torch.randn(2, 6, 3, 4)).reasons["reference"] is None
+        True
+    """
+    options.pop("backend", None)
+    with use_backend(_Explaining()):
+        return routing(*args, **options)
+
+
+def why_not(backend: str, routing: Callable[..., Any], *args: Any, **options: Any) -> str | None:
+    """Why `backend` would not take `routing(*args, **options)`; None if it would."""
+    return explain(routing, *args, **options).reasons[check_choice("backend", backend, NAMES[1:])]
+
+
+def votes_bytes(problem: Problem) -> int:
+    """What the votes of the whole batch would occupy."""
+    *slots, num_parents = problem.votes.coupling_shape
+    size = problem.votes.example.element_size() * problem.votes.vote_size * num_parents
+    for count in slots:
+        size *= count
+    return size
+
+
+def _solve_to_tuple(problem: Problem) -> tuple[Capsules, Tensor, tuple | None]:
+    result = problem.algorithm.reference(problem)
+    return result.capsules, result.coupling, result.trace

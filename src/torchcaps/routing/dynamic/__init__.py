@@ -1,0 +1,1 @@
+"""Dynamic routing (Sabour, Frosst, Hinton 2017)."""

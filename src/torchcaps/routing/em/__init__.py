@@ -1,0 +1,1 @@
+"""EM routing (Hinton, Sabour, Frosst 2018)."""

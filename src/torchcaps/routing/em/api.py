@@ -1,0 +1,136 @@
+"""EM routing: the public function."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchcaps.checks import check_choice, check_count, check_like, check_positive
+from torchcaps.routing.backend import solve
+from torchcaps.routing.em.reference import em
+from torchcaps.routing.problem import Algorithm, pose_problem
+from torchcaps.routing.result import RoutingResult
+from torchcaps.schedules import routing_lambda
+from torchcaps.votes import Votes, as_votes
+
+EM = Algorithm("em", em)
+COST_SCALES = ("mass", "paper")
+ACTIVATIONS = ("mdl", "mixing", "entropy")
+
+LambdaSchedule = float | Sequence[float] | Callable[[int], float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EMOptions:
+    """What only EM routing knows; one lambda for each iteration, betas (J,)."""
+
+    lambdas: tuple[float, ...]
+    beta_a: Tensor
+    beta_u: Tensor
+    eps_var: float
+    cost_scale: str
+    activation: str
+
+
+def em_routing(
+    votes: Votes | Tensor,
+    activations: Tensor | None = None,
+    *,
+    beta_a: Tensor | float,
+    beta_u: Tensor | float,
+    num_iterations: int = 3,
+    lambda_schedule: LambdaSchedule = routing_lambda,
+    eps_var: float = 1e-6,
+    cost_scale: str = "mass",
+    activation: str = "mdl",
+    competition: str = "global",
+    initial_logits: Tensor | None = None,
+    mask: Tensor | None = None,
+    backend: str = "auto",
+    return_trace: bool = False,
+) -> RoutingResult:
+    r"""Routing as a mixture of Gaussians fitted by EM (Hinton, Sabour, Frosst 2018).
+
+    Children are data points of weight a_i, parents are Gaussians with diagonal covariance. The M-step, with
+    :math:`r_{ij} = R_{ij} a_i` and :math:`m_j = \sum_i r_{ij}`,
+
+    .. math::
+        \mu_j = \sum_i r_{ij} V_{ij} / m_j, \quad
+        \sigma_j^2 = \sum_i r_{ij} (V_{ij} - \mu_j)^2 / m_j + eps, \quad
+        a_j = sigmoid(\lambda_t \kappa (\beta_a - \frac{m_j}{\bar m} \sum_h (\beta_u + \ln \sigma_j^h)))
+
+    and the E-step :math:`R_i = softmax_j(\ln a_j + \ln p_{ij})` alternate; the last M-step ends it.
+
+    Args:
+        votes: tensor (B, I, J, D) or a description.
+        activations: a_i (B, I), when the votes do not carry them.
+        beta_a, beta_u: numbers or (J,), one per parent type.
+        num_iterations: T >= 1.
+        lambda_schedule: a number, one per iteration, or a function of the 0-based iteration; default
+            0.01 (1 - 0.95^(t + 1)).
+        eps_var: added to every variance.
+        cost_scale: "mass": mbar is the mean mass of a parent at the start and kappa = 100, so that the activation does
+            not depend on how many children a layer has; "paper": mbar = kappa = 1.
+        activation: "mdl" (above); "mixing": the share of the mass, as in a mixture; "entropy": mdl of unit mass.
+        competition: "global" (the paper's meaning): a child shares itself among all positions that see it; "window":
+            within each window separately.
+        initial_logits, mask, backend, return_trace: as in :func:`dynamic_routing`. The trace's objective is the
+            negative log-likelihood; only "mixing" promises that it falls.
+
+    Shapes:
+        capsules: poses mu (B, *positions, J, D), activations (B, *positions, J)
+
+    Example:
+        >>> import torch
+        >>> result = em_routing(torch.randn(2, 6, 3, 16), torch.rand(2, 6), beta_a=0.0, beta_u=0.0)
+        >>> result.coupling.sum(-1).allclose(torch.ones(2, 6))
+        True
+    """
+    check_count("num_iterations", num_iterations)
+    description = as_votes(votes, activations=activations, mask=mask)
+    if description.activations is None:
+        raise ValueError("EM routing weighs children by their activations; give activations (B, I), ones if unknown")
+    options = EMOptions(
+        lambdas=_lambdas(lambda_schedule, num_iterations),
+        beta_a=_beta("beta_a", beta_a, description),
+        beta_u=_beta("beta_u", beta_u, description),
+        eps_var=check_positive("eps_var", eps_var),
+        cost_scale=check_choice("cost_scale", cost_scale, COST_SCALES),
+        activation=check_choice("activation", activation, ACTIVATIONS),
+    )
+    problem = pose_problem(
+        EM,
+        description,
+        options,
+        competition=competition,
+        initial_logits=initial_logits,
+        return_trace=return_trace,
+    )
+    return solve(problem, backend)
+
+
+def _lambdas(schedule: LambdaSchedule, num_iterations: int) -> tuple[float, ...]:
+    """The inverse temperature of the activation in each iteration."""
+    if callable(schedule):
+        values: Sequence[float] = [schedule(iteration) for iteration in range(num_iterations)]
+    elif isinstance(schedule, Sequence):
+        values = schedule
+    else:
+        values = [schedule] * num_iterations
+    if len(values) != num_iterations:
+        raise ValueError(
+            f"lambda_schedule needs one number for each of the {num_iterations} iterations, got {len(values)}"
+        )
+    return tuple(check_positive("lambda_schedule", value) for value in values)
+
+
+def _beta(name: str, beta: Tensor | float, votes: Votes) -> Tensor:
+    """A learned cost as (J,)."""
+    num_parents = votes.num_parents
+    if not isinstance(beta, Tensor):
+        beta = torch.as_tensor(beta, dtype=votes.example.dtype, device=votes.example.device)
+    check_like(name, beta, "votes", votes.example)
+    if beta.shape not in ((), (num_parents,)):
+        raise ValueError(f"{name} must be a number or one per parent type, (J,) = ({num_parents},), got {tuple(beta.shape)}")
+    return beta.expand(num_parents)

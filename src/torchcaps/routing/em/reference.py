@@ -1,0 +1,84 @@
+"""EM routing, line by line as in the mathematics."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from torchcaps.capsules import Capsules
+from torchcaps.routing.problem import Problem
+from torchcaps.routing.result import RoutingResult, TraceStep
+from torchcaps.routing.steps import weighted_sum
+
+LEAST_MASS = 1e-8
+
+
+def em(problem: Problem) -> RoutingResult:
+    """Solve an EM-routing problem in eager torch."""
+    options, votes, competition = problem.options, problem.votes, problem.compete()
+    votes_BIJD = votes.materialise()
+    activations_BI = votes.activations
+    activations_BI1 = votes.slots(activations_BI).unsqueeze(-1)
+    coupling_BIJ = competition.softmax(problem.first_logits())
+    mass_scale, kappa = cost_scale(problem, coupling_BIJ)
+    trace = []
+    for iteration, inverse_temperature in enumerate(options.lambdas):
+        # M-step: fit a Gaussian to the votes of each parent
+        weighted_BIJ = coupling_BIJ * activations_BI1
+        mass_BJ = weighted_BIJ.sum(-2)
+        share_BIJ = weighted_BIJ / mass_BJ.clamp_min(LEAST_MASS).unsqueeze(-2)
+        mean_BJD = weighted_sum(share_BIJ, votes_BIJD)
+        deviation_BIJD = (votes_BIJD - mean_BJD.unsqueeze(-3)).square()
+        variance_BJD = weighted_sum(share_BIJ, deviation_BIJD) + options.eps_var
+        log_activation_BJ = log_activation(
+            options, inverse_temperature * kappa, mass_BJ, variance_BJD, mass_scale, votes.window_mask
+        )
+        last = iteration + 1 == len(options.lambdas)
+        if last and not problem.return_trace:
+            break
+        # E-step: responsibilities
+        normaliser_BJ = (2 * math.pi * variance_BJD).log().sum(-1)
+        log_density_BIJ = -0.5 * ((deviation_BIJD / variance_BJD.unsqueeze(-3)).sum(-1) + normaliser_BJ.unsqueeze(-2))
+        logits_BIJ = log_activation_BJ.unsqueeze(-2) + log_density_BIJ
+        if problem.return_trace:
+            likelihood_B = competition.log_partition(logits_BIJ, activations_BI)
+            step = coupling_BIJ, mean_BJD, log_activation_BJ.exp(), -likelihood_B
+            trace.append(TraceStep(*(value.detach() for value in step)))
+        if not last:
+            coupling_BIJ = competition.softmax(logits_BIJ)
+    activation_BJ = log_activation_BJ.exp()
+    if votes.window_mask is not None:
+        activation_BJ = activation_BJ * votes.window_mask.unsqueeze(-1)
+    return RoutingResult(
+        Capsules(mean_BJD, activation_BJ), coupling_BIJ.detach(), tuple(trace) if problem.return_trace else None
+    )
+
+
+def cost_scale(problem: Problem, first_coupling: Tensor) -> tuple[Tensor | float, float]:
+    """(mbar, kappa): the mean mass of a parent at the start, and the factor that undoes it on average."""
+    if problem.options.cost_scale == "paper":
+        return 1.0, 1.0
+    mass_BJ = first_coupling.detach().sum(-2)
+    window_mask = problem.votes.window_mask
+    if window_mask is None:
+        mean_B = mass_BJ.flatten(1).mean(1)
+    else:
+        mean_B = mass_BJ.flatten(1).sum(1) / (window_mask.flatten(1).sum(1) * mass_BJ.shape[-1]).clamp_min(1)
+    return mean_B.clamp_min(LEAST_MASS).view(-1, *[1] * (mass_BJ.dim() - 1)), 100.0
+
+
+def log_activation(
+    options, scale: float, mass: Tensor, variance: Tensor, mass_scale: Tensor | float, window_mask: Tensor | None
+) -> Tensor:
+    """ln a_j after an M-step: (B, ..., J)."""
+    if options.activation == "mixing":
+        if window_mask is not None:
+            mass = mass * window_mask.unsqueeze(-1)
+        total = mass.flatten(1).sum(1).view(-1, *[1] * (mass.dim() - 1))
+        return mass.clamp_min(LEAST_MASS).log() - total.clamp_min(LEAST_MASS).log()
+    half_log_variance = 0.5 * variance.log()
+    if options.activation == "entropy":
+        return logsigmoid(scale * (options.beta_a - options.beta_u - half_log_variance.sum(-1)))
+    cost = (options.beta_u.unsqueeze(-1) + half_log_variance).sum(-1) * mass
+    return logsigmoid(scale * (options.beta_a - cost / mass_scale))

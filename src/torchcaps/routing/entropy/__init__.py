@@ -1,0 +1,1 @@
+"""Entropy-regularised routing (Wang and Liu 2018)."""

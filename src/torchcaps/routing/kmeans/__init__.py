@@ -1,0 +1,1 @@
+"""K-Means routing (Su 2018)."""

@@ -1,0 +1,1 @@
+"""Uniform routing: every child shares itself equally, nothing is routed."""

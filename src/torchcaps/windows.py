@@ -1,0 +1,74 @@
+"""Sliding windows over a feature map: which children each parent position sees."""
+
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of size `kernel` moved by `stride` over a map of `spatial` positions with `num_types` children each.
+
+    Slots of a window are ordered (kernel row, kernel column, type); no padding. Works in any number of dimensions.
+
+    Example:
+        >>> windows = Windows(spatial=(5,), num_types=1, kernel=(3,), stride=(2,))
+        >>> windows.children()
+        tensor([[0, 1, 2],
+                [2, 3, 4]])
+    """
+
+    spatial: tuple[int, ...]
+    num_types: int
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.spatial) == len(self.kernel) == len(self.stride):
+            raise ValueError(
+                f"kernel {self.kernel} and stride {self.stride} need one entry for each of the "
+                f"{len(self.spatial)} spatial axes of the map {self.spatial}"
+            )
+        if any(size < kernel for size, kernel in zip(self.spatial, self.kernel, strict=True)):
+            raise ValueError(
+                f"a window of {self.kernel} does not fit into a map of {self.spatial}; "
+                "use a smaller kernel or a larger input"
+            )
+
+    @property
+    def output(self) -> tuple[int, ...]:
+        """Parent positions: (OH, OW), or (OT,) in one dimension."""
+        sizes = zip(self.spatial, self.kernel, self.stride, strict=True)
+        return tuple((size - kernel) // stride + 1 for size, kernel, stride in sizes)
+
+    @property
+    def num_slots(self) -> int:
+        """Children in one window."""
+        return prod(self.kernel) * self.num_types
+
+    @property
+    def num_children(self) -> int:
+        """Children on the map."""
+        return prod(self.spatial) * self.num_types
+
+    def gather(self, flat: Tensor) -> Tensor:
+        """Copy every child into the slots it fills.
+
+        Shapes:
+            flat: (B, I, ...) -> (B, *output, slots, ...)
+        """
+        windows = flat.unflatten(1, (*self.spatial, self.num_types))
+        axes = len(self.spatial)
+        for axis, (kernel, stride) in enumerate(zip(self.kernel, self.stride, strict=True)):
+            windows = windows.unfold(1 + axis, kernel, stride)
+        # (B, *output, C, ..., *kernel) -> (B, *output, *kernel, C, ...)
+        rest = windows.dim() - axes
+        windows = windows.permute(*range(1 + axes), *range(rest, windows.dim()), *range(1 + axes, rest))
+        return windows.flatten(1 + axes, 1 + 2 * axes)
+
+    def children(self, device: torch.device | str | None = None) -> Tensor:
+        """The child in each slot of each window: (positions, slots)."""
+        numbers = torch.arange(self.num_children, device=device).unsqueeze(0)
+        return self.gather(numbers).reshape(prod(self.output), self.num_slots)
