@@ -11,7 +11,19 @@ __version__ = "0.1.0"
 _SUBMODULES = ("capsules", "clustering", "losses", "nn", "routing", "schedules", "votes")
 _HOMES = {"Capsules": "capsules", "normalise": "capsules", "squash": "capsules"}
 
-__all__ = ["__version__", *_SUBMODULES, *_HOMES]
+__all__ = [
+    "Capsules",
+    "__version__",
+    "capsules",
+    "clustering",
+    "losses",
+    "nn",
+    "normalise",
+    "routing",
+    "schedules",
+    "squash",
+    "votes",
+]
 
 if TYPE_CHECKING:
     from torchcaps import capsules, clustering, losses, nn, routing, schedules, votes

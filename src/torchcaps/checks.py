@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable
 from difflib import get_close_matches
-from numbers import Real
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def check_count(name: str, value: object, *, least: int = 1) -> int:
 
 def check_positive(name: str, value: object) -> float:
     """Return `value` if it is a finite number above zero."""
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a positive number, got {value!r} ({type(value).__name__})")
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"{name} must be a positive finite number, got {value}")

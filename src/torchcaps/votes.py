@@ -217,33 +217,34 @@ class LinearVotes(Votes):
         return votes_BNJD
 
     def narrow(self, start: int, length: int) -> "LinearVotes":
-        return self._replace(
-            poses=self.poses.narrow(0, start, length),
-            activations=_narrow(self.activations, start, length),
-            mask=_narrow(self.mask, start, length),
-            window_mask=_narrow(self.window_mask, start, length),
+        return self._with(
+            self.poses.narrow(0, start, length),
+            _narrow(self.activations, start, length),
+            _narrow(self.mask, start, length),
+            _narrow(self.window_mask, start, length),
         )
 
     def given(self, *, activations: Tensor | None, mask: Tensor | None) -> "LinearVotes":
         if activations is None and mask is None:
             return self
-        activations, mask = self._merge(activations, mask)
-        return self._replace(activations=activations, mask=mask)
+        return self._with(self.poses, *self._merge(activations, mask), self.window_mask)
 
-    def _replace(self, **changes) -> "LinearVotes":
-        kept = {
-            "poses": self.poses,
-            "weight": self.weight,
-            "rows": self.rows,
-            "child_factor": self.child_factor,
-            "bias": self.bias,
-            "offset": self.offset,
-            "activations": self.activations,
-            "mask": self.mask,
-            "windows": self.windows,
-            "window_mask": self.window_mask,
-        }
-        return LinearVotes(**(kept | changes))
+    def _with(
+        self, poses: Tensor, activations: Tensor | None, mask: Tensor | None, window_mask: Tensor | None
+    ) -> "LinearVotes":
+        """The same transformation of other children."""
+        return LinearVotes(
+            poses,
+            self.weight,
+            rows=self.rows,
+            child_factor=self.child_factor,
+            bias=self.bias,
+            offset=self.offset,
+            activations=activations,
+            mask=mask,
+            windows=self.windows,
+            window_mask=window_mask,
+        )
 
 
 class DenseVotes(LinearVotes):

@@ -148,7 +148,8 @@ class Explanation:
     votes_bytes: int
 
     def __str__(self) -> str:
-        lines = [f"{self.algorithm} routing runs on {self.chosen!r}; votes, if formed: {self.votes_bytes / 2**20:.1f} MiB"]
+        size = self.votes_bytes / 2**20
+        lines = [f"{self.algorithm} routing runs on {self.chosen!r}; votes, if formed: {size:.1f} MiB"]
         lines += [f"  {name}: {'can run' if reason is None else reason}" for name, reason in self.reasons.items()]
         return "\n".join(lines)
 

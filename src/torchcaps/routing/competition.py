@@ -87,12 +87,14 @@ class Competition:
 
     def _reduce(self, slots: Tensor, how: str, start: float | Tensor) -> Tensor:
         """Extreme over all slots that hold a child: (B, S * N) -> (B, I)."""
+        assert self.child_SN is not None
         index = self.child_SN.flatten().expand_as(slots)
         out = torch.zeros_like(slots[:, :1]).expand(-1, self.votes.num_children) + start
         return out.scatter_reduce(1, index, slots, how)
 
     def _over_windows(self, per_slot: Tensor) -> Tensor:
         """Log of the sum of exponentials over all slots that hold a child: (B, S * N) -> (B, I)."""
+        assert self.child_SN is not None
         index = self.child_SN.flatten()
         largest = self._reduce(per_slot.detach(), "amax", torch.finfo(per_slot.dtype).min)
         scaled = (per_slot - largest[:, index]).exp()

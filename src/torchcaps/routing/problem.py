@@ -68,7 +68,10 @@ class Problem:
 
     def slot_weights(self) -> Tensor | None:
         """What couplings are multiplied with: (B, *positions, slots, 1) activations under `amend`, else None."""
-        return self.votes.slots(self.votes.activations).unsqueeze(-1) if self.amend else None
+        if not self.amend:
+            return None
+        assert self.votes.activations is not None
+        return self.votes.slots(self.votes.activations).unsqueeze(-1)
 
     def narrow(self, start: int, length: int) -> "Problem":
         """The problem of `length` examples from `start` on; examples never influence each other."""
@@ -116,11 +119,14 @@ def pose_problem(
 
 def _draw_parents(partial: float | Tensor | None, votes: Votes) -> Tensor | None:
     """The parent types that take part in this forward pass, at least one: (J,)."""
-    if partial is None or isinstance(partial, Tensor):
-        return partial if partial is None else check_shape("partial", check_mask("partial", partial), (votes.num_parents,), "(J,)")
+    if partial is None:
+        return None
+    if isinstance(partial, Tensor):
+        return check_shape("partial", check_mask("partial", partial), (votes.num_parents,), "(J,)")
     if isinstance(partial, bool) or not isinstance(partial, int | float) or not 0 < partial <= 1:
         raise ValueError(
-            f"partial must be the probability in (0, 1] with which a parent takes part, or a boolean (J,), got {partial!r}"
+            "partial must be the probability in (0, 1] with which a parent takes part, or a boolean tensor (J,), "
+            f"got {partial!r}"
         )
     device = votes.example.device
     drawn = torch.rand(votes.num_parents, device=device) < partial

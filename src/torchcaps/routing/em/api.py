@@ -132,5 +132,7 @@ def _beta(name: str, beta: Tensor | float, votes: Votes) -> Tensor:
         beta = torch.as_tensor(beta, dtype=votes.example.dtype, device=votes.example.device)
     check_like(name, beta, "votes", votes.example)
     if beta.shape not in ((), (num_parents,)):
-        raise ValueError(f"{name} must be a number or one per parent type, (J,) = ({num_parents},), got {tuple(beta.shape)}")
+        raise ValueError(
+            f"{name} must be a number or one per parent type, (J,) = ({num_parents},), got {tuple(beta.shape)}"
+        )
     return beta.expand(num_parents)

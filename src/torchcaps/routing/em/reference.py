@@ -2,7 +2,6 @@
 
 import math
 
-import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
@@ -18,7 +17,7 @@ def em(problem: Problem) -> RoutingResult:
     """Solve an EM-routing problem in eager torch."""
     options, votes, competition = problem.options, problem.votes, problem.compete()
     votes_BIJD = votes.materialise()
-    activations_BI = votes.activations
+    assert (activations_BI := votes.activations) is not None
     activations_BI1 = votes.slots(activations_BI).unsqueeze(-1)
     coupling_BIJ = competition.softmax(problem.first_logits())
     mass_scale, kappa = cost_scale(problem, coupling_BIJ)

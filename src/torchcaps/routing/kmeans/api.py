@@ -74,7 +74,8 @@ def kmeans_routing(
     """
     if hard and inverse_temperature != 1.0:
         raise ValueError(
-            f"hard assignment is the limit of infinite inverse_temperature; leave out inverse_temperature={inverse_temperature}"
+            "hard assignment is the limit of infinite inverse_temperature; "
+            f"leave out inverse_temperature={inverse_temperature} or hard=True"
         )
     options = KMeansOptions(
         num_iterations=check_count("num_iterations", num_iterations, least=0),

@@ -1,0 +1,34 @@
+# `make demo` and `make test` set everything up on a fresh machine; nothing has to be done before them.
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+READY := $(VENV)/.ready
+
+.PHONY: demo test test-slow lint format clean
+
+demo: $(READY)
+	$(PYTHON) examples/route_votes.py
+
+test: $(READY) lint
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q -n 2
+
+test-slow: $(READY)
+	$(PYTHON) -m pytest -q -m slow
+
+lint: $(READY)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/pyrefly check
+
+format: $(READY)
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+# torch comes first and pinned: a resolver left alone would fetch gigabytes of GPU libraries.
+$(READY): pyproject.toml setup.py constraints.txt $(wildcard csrc/*)
+	test -x $(PYTHON) || python3 -m venv $(VENV)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info src/torchcaps/native/*.so
