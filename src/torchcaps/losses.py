@@ -1,0 +1,426 @@
+r"""Losses on the activations of class capsules, and on reconstructions; each a function and a module.
+
+Every loss is a sum over the classes (or pixels) of one example; ``reduction`` then takes the mean over the
+batch ("mean"), the sum ("sum"), or neither ("none", shape (B,)). Activations have shape (B, J); for vector
+capsules they are the lengths. Only shapes and dtypes are checked, never values, so that every loss compiles
+into one graph.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from torchcaps.checks import check_choice, check_floating
+
+__all__ = [
+    "ActivationCrossEntropy",
+    "CombinedLoss",
+    "MarginLoss",
+    "ReconstructionLoss",
+    "SpreadLoss",
+    "activation_cross_entropy",
+    "combined_loss",
+    "margin_loss",
+    "reconstruction_loss",
+    "spread_loss",
+]
+
+Reduction = Literal["mean", "sum", "none"]
+
+
+def margin_loss(
+    activations: Tensor,
+    targets: Tensor,
+    *,
+    positive_margin: float = 0.9,
+    negative_margin: float = 0.1,
+    negative_weight: float = 0.5,
+    class_weights: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Margin loss of Sabour, Frosst and Hinton (2017), for one or several classes per example.
+
+    sum_k w_k [ T_k max(0, 0.9 - a_k)^2 + 0.5 (1 - T_k) max(0, a_k - 0.1)^2 ], both hinges squared.
+
+    Args:
+        activations: class activations a.
+        targets: class indices, or a multi-hot T of any real dtype or bool.
+        positive_margin: activation above which a present class costs nothing.
+        negative_margin: activation below which an absent class costs nothing.
+        negative_weight: weight of the absent classes.
+        class_weights: w, one weight per class; the mean over the batch is not divided by it.
+        reduction: "mean", "sum" or "none" over the batch.
+
+    Shapes:
+        activations (B, J); targets (B,) or (B, J); class_weights (J,); result () or (B,).
+
+    Example:
+        >>> import torch
+        >>> loss = margin_loss(torch.tensor([[0.5, 0.5]]), torch.tensor([0]))
+        >>> round(loss.item(), 4)  # 0.4^2 + 0.5 * 0.4^2
+        0.24
+    """
+    _check_activations("margin_loss", activations)
+    _check_class_weights(class_weights, activations)
+    if targets.ndim == 1:
+        _check_indices("margin_loss", targets, activations)
+        present_BJ = _one_hot(targets, activations)
+    else:
+        if targets.shape != activations.shape:
+            raise ValueError(
+                f"margin_loss: targets must be class indices of shape ({activations.shape[0]},) or multi-hot "
+                f"of shape {tuple(activations.shape)}, got {tuple(targets.shape)}"
+            )
+        if targets.is_complex():
+            raise TypeError(f"margin_loss: multi-hot targets must be real or bool, got {targets.dtype}")
+        present_BJ = targets.to(activations.dtype)
+    too_low_BJ = torch.relu(positive_margin - activations).square()
+    too_high_BJ = torch.relu(activations - negative_margin).square()
+    loss_BJ = present_BJ * too_low_BJ + negative_weight * (1 - present_BJ) * too_high_BJ
+    if class_weights is not None:
+        loss_BJ = loss_BJ * class_weights
+    return _reduce(loss_BJ.sum(1), reduction)
+
+
+def spread_loss(
+    activations: Tensor,
+    targets: Tensor,
+    margin: float | Tensor,
+    *,
+    class_weights: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Spread loss of Hinton, Sabour and Frosst (2018): w_t sum_{i != t} max(0, m - (a_t - a_i))^2.
+
+    Args:
+        activations: class activations a.
+        targets: class indices t.
+        margin: m, from :func:`torchcaps.schedules.spread_margin` as training goes on; 1 is the squared
+            hinge. A tensor spares a compiled loss from compiling anew for another value.
+        class_weights: w, one weight per class; the mean over the batch is not divided by it.
+        reduction: "mean", "sum" or "none" over the batch.
+
+    Shapes:
+        activations (B, J); targets (B,); margin a number or (); class_weights (J,); result () or (B,).
+
+    Example:
+        >>> import torch
+        >>> spread_loss(torch.tensor([[0.5, 0.25, 0.0]]), torch.tensor([0]), 0.5).item()  # 0.25^2 + 0
+        0.0625
+    """
+    _check_activations("spread_loss", activations)
+    _check_indices("spread_loss", targets, activations)
+    _check_class_weights(class_weights, activations)
+    if isinstance(margin, Tensor) and margin.ndim != 0:
+        raise ValueError(
+            f"spread_loss: margin must be a number or a tensor of shape (), got {tuple(margin.shape)}; "
+            "one margin holds for the whole batch"
+        )
+    index_B1 = targets.long()[:, None]
+    gap_BJ = activations.gather(1, index_B1) - activations
+    loss_BJ = torch.relu(margin - gap_BJ).square() * (1 - _one_hot(targets, activations))
+    return _reduce(_weigh(loss_BJ.sum(1), class_weights, index_B1), reduction)
+
+
+def activation_cross_entropy(
+    activations: Tensor,
+    targets: Tensor,
+    *,
+    eps: float = 1e-7,
+    class_weights: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Cross-entropy of activations taken as they are, not as logits: -w_t log(a_t / sum_k a_k).
+
+    ``eps`` is added to every activation, so that activations of exactly 0 give finite values and gradients,
+    and activations that are all 0 give log J.
+
+    Args:
+        activations: class activations a >= 0.
+        targets: class indices t.
+        eps: added to each activation; the gradient is at most 1 / eps. Give a larger one, 1e-3, for float16.
+        class_weights: w, one weight per class; the mean over the batch is not divided by it.
+        reduction: "mean", "sum" or "none" over the batch.
+
+    Shapes:
+        activations (B, J); targets (B,); class_weights (J,); result () or (B,).
+
+    Example:
+        >>> import torch
+        >>> round(activation_cross_entropy(torch.tensor([[0.2, 0.2]]), torch.tensor([1])).item(), 4)  # log 2
+        0.6931
+    """
+    _check_activations("activation_cross_entropy", activations)
+    _check_indices("activation_cross_entropy", targets, activations)
+    _check_class_weights(class_weights, activations)
+    index_B1 = targets.long()[:, None]
+    positive_BJ = activations + eps
+    loss_B = positive_BJ.sum(1).log() - positive_BJ.gather(1, index_B1).squeeze(1).log()
+    return _reduce(_weigh(loss_B, class_weights, index_B1), reduction)
+
+
+def reconstruction_loss(
+    reconstructions: Tensor, images: Tensor, *, weight: float = 0.0005, reduction: Reduction = "mean"
+) -> Tensor:
+    """0.0005 times the sum (not the mean) of the squared pixel errors of each image (Sabour et al. 2017).
+
+    Args:
+        reconstructions: pixels from the decoder.
+        images: pixels to reconstruct, in the same layout.
+        weight: factor of the sum.
+        reduction: "mean", "sum" or "none" over the batch.
+
+    Shapes:
+        reconstructions and images (B, ...), equal; result () or (B,).
+
+    Example:
+        >>> import torch
+        >>> round(reconstruction_loss(torch.zeros(2, 784), torch.ones(2, 784)).item(), 4)  # 0.0005 * 784
+        0.392
+    """
+    check_floating("reconstruction_loss: reconstructions", reconstructions)
+    if images.dtype == torch.uint8:
+        raise TypeError(
+            "reconstruction_loss: images must be floating point, got torch.uint8; "
+            "scale the pixels to [0, 1] with images.float() / 255"
+        )
+    check_floating("reconstruction_loss: images", images)
+    if reconstructions.ndim < 2 or reconstructions.shape != images.shape:
+        raise ValueError(
+            "reconstruction_loss: reconstructions and images must have one shape (B, ...), got "
+            f"{tuple(reconstructions.shape)} and {tuple(images.shape)}; "
+            "images.flatten(1) fits flat reconstructions"
+        )
+    return _reduce(weight * (reconstructions - images).square().flatten(1).sum(1), reduction)
+
+
+def combined_loss(
+    activations: Tensor,
+    targets: Tensor,
+    reconstructions: Tensor,
+    images: Tensor,
+    *,
+    classification: Callable[..., Tensor] = margin_loss,
+    reconstruction_weight: float = 0.0005,
+    reduction: Reduction = "mean",
+    **classification_options: Any,
+) -> Tensor:
+    """A classification loss plus 0.0005 times the sum of squared pixel errors: the whole loss of CapsNet.
+
+    Args:
+        activations: class activations.
+        targets: what the classification loss takes as targets.
+        reconstructions: pixels from the decoder.
+        images: pixels to reconstruct.
+        classification: :func:`margin_loss`, :func:`spread_loss`, :func:`activation_cross_entropy`, or another
+            function of activations, targets and ``reduction``.
+        reconstruction_weight: factor of the sum of squared pixel errors.
+        reduction: "mean", "sum" or "none" over the batch, for both parts.
+        **classification_options: passed on to ``classification``, such as the ``margin`` of the spread loss.
+
+    Shapes:
+        activations (B, J); targets (B,) or (B, J); reconstructions and images (B, ...); result () or (B,).
+
+    Example:
+        >>> import torch
+        >>> activations, targets = torch.tensor([[0.5, 0.25, 0.0]]), torch.tensor([0])
+        >>> pixels, image = torch.zeros(1, 10), torch.ones(1, 10)
+        >>> loss = combined_loss(activations, targets, pixels, image, classification=spread_loss, margin=0.5)
+        >>> round(loss.item(), 4)  # 0.25^2 + 0.0005 * 10
+        0.0675
+    """
+    loss = classification(activations, targets, reduction=reduction, **classification_options)
+    return loss + reconstruction_loss(
+        reconstructions, images, weight=reconstruction_weight, reduction=reduction
+    )
+
+
+class MarginLoss(nn.Module):
+    """Module form of :func:`margin_loss`; the options are its own.
+
+    Example:
+        >>> import torch
+        >>> MarginLoss(reduction="none")(torch.tensor([[0.9, 0.1]]), torch.tensor([0])).tolist()
+        [0.0]
+    """
+
+    class_weights: Tensor | None
+
+    def __init__(
+        self,
+        *,
+        positive_margin: float = 0.9,
+        negative_margin: float = 0.1,
+        negative_weight: float = 0.5,
+        class_weights: Tensor | None = None,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__()
+        self.positive_margin = positive_margin
+        self.negative_margin = negative_margin
+        self.negative_weight = negative_weight
+        self.register_buffer("class_weights", class_weights)
+        self.reduction = _check_reduction(reduction)
+
+    def forward(self, activations: Tensor, targets: Tensor) -> Tensor:
+        """See :func:`margin_loss`."""
+        return margin_loss(
+            activations,
+            targets,
+            positive_margin=self.positive_margin,
+            negative_margin=self.negative_margin,
+            negative_weight=self.negative_weight,
+            class_weights=self.class_weights,
+            reduction=self.reduction,
+        )
+
+
+class SpreadLoss(nn.Module):
+    """Module form of :func:`spread_loss`; the margin, which changes during training, is given per call.
+
+    Example:
+        >>> import torch
+        >>> SpreadLoss()(torch.tensor([[0.5, 0.25, 0.0]]), torch.tensor([0]), margin=0.5).item()
+        0.0625
+    """
+
+    class_weights: Tensor | None
+
+    def __init__(self, *, class_weights: Tensor | None = None, reduction: Reduction = "mean") -> None:
+        super().__init__()
+        self.register_buffer("class_weights", class_weights)
+        self.reduction = _check_reduction(reduction)
+
+    def forward(self, activations: Tensor, targets: Tensor, margin: float | Tensor) -> Tensor:
+        """See :func:`spread_loss`."""
+        return spread_loss(
+            activations, targets, margin, class_weights=self.class_weights, reduction=self.reduction
+        )
+
+
+class ActivationCrossEntropy(nn.Module):
+    """Module form of :func:`activation_cross_entropy`.
+
+    Example:
+        >>> import torch
+        >>> round(ActivationCrossEntropy()(torch.zeros(1, 2), torch.tensor([1])).item(), 4)  # log 2
+        0.6931
+    """
+
+    class_weights: Tensor | None
+
+    def __init__(
+        self, *, eps: float = 1e-7, class_weights: Tensor | None = None, reduction: Reduction = "mean"
+    ) -> None:
+        super().__init__()
+        self.eps = eps
+        self.register_buffer("class_weights", class_weights)
+        self.reduction = _check_reduction(reduction)
+
+    def forward(self, activations: Tensor, targets: Tensor) -> Tensor:
+        """See :func:`activation_cross_entropy`."""
+        return activation_cross_entropy(
+            activations, targets, eps=self.eps, class_weights=self.class_weights, reduction=self.reduction
+        )
+
+
+class ReconstructionLoss(nn.Module):
+    """Module form of :func:`reconstruction_loss`.
+
+    Example:
+        >>> import torch
+        >>> round(ReconstructionLoss(reduction="sum")(torch.zeros(2, 784), torch.ones(2, 784)).item(), 4)
+        0.784
+    """
+
+    def __init__(self, *, weight: float = 0.0005, reduction: Reduction = "mean") -> None:
+        super().__init__()
+        self.weight = weight
+        self.reduction = _check_reduction(reduction)
+
+    def forward(self, reconstructions: Tensor, images: Tensor) -> Tensor:
+        """See :func:`reconstruction_loss`."""
+        return reconstruction_loss(reconstructions, images, weight=self.weight, reduction=self.reduction)
+
+
+class CombinedLoss(nn.Module):
+    """Module form of :func:`combined_loss`: a classification module (MarginLoss) and a ReconstructionLoss.
+
+    Example:
+        >>> import torch
+        >>> loss = CombinedLoss(SpreadLoss())
+        >>> activations, targets = torch.tensor([[0.5, 0.25, 0.0]]), torch.tensor([0])
+        >>> value = loss(activations, targets, torch.zeros(1, 10), torch.ones(1, 10), margin=0.5)
+        >>> round(value.item(), 4)  # 0.25^2 + 0.0005 * 10
+        0.0675
+    """
+
+    def __init__(
+        self, classification: nn.Module | None = None, reconstruction: ReconstructionLoss | None = None
+    ) -> None:
+        super().__init__()
+        self.classification = MarginLoss() if classification is None else classification
+        self.reconstruction = ReconstructionLoss() if reconstruction is None else reconstruction
+        reductions = [getattr(part, "reduction", None) for part in (self.classification, self.reconstruction)]
+        if reductions[0] != reductions[1]:
+            raise ValueError(
+                f"CombinedLoss adds losses of one reduction, got {reductions[0]!r} and {reductions[1]!r}; "
+                "give both modules the same one"
+            )
+
+    def forward(
+        self, activations: Tensor, targets: Tensor, reconstructions: Tensor, images: Tensor, **options: Any
+    ) -> Tensor:
+        """See :func:`combined_loss`; the options (a spread loss's margin) go to the classification module."""
+        loss: Tensor = self.classification(activations, targets, **options)
+        loss = loss + self.reconstruction(reconstructions, images)
+        return loss
+
+
+def _one_hot(targets_B: Tensor, activations_BJ: Tensor) -> Tensor:
+    """Scatter, unlike a comparison with 0..J-1, raises on an index out of range."""
+    return torch.zeros_like(activations_BJ).scatter(1, targets_B.long()[:, None], 1.0)
+
+
+def _weigh(loss_B: Tensor, class_weights_J: Tensor | None, index_B1: Tensor) -> Tensor:
+    return loss_B if class_weights_J is None else loss_B * class_weights_J[index_B1.squeeze(1)]
+
+
+def _reduce(loss_B: Tensor, reduction: Reduction) -> Tensor:
+    _check_reduction(reduction)
+    return loss_B if reduction == "none" else loss_B.sum() if reduction == "sum" else loss_B.mean()
+
+
+def _check_reduction(reduction: Reduction) -> Reduction:
+    check_choice("reduction", reduction, ("mean", "sum", "none"))
+    return reduction
+
+
+def _check_activations(loss: str, activations: Tensor) -> None:
+    check_floating(f"{loss}: activations", activations)
+    if activations.ndim != 2:
+        raise ValueError(
+            f"{loss}: activations must have shape (B, J), got {tuple(activations.shape)}; "
+            "give the activations (vector capsules: the lengths), not the poses"
+        )
+
+
+def _check_indices(loss: str, targets: Tensor, activations: Tensor) -> None:
+    if targets.shape != activations.shape[:1]:
+        raise ValueError(
+            f"{loss}: targets must be class indices of shape ({activations.shape[0]},), one per example, "
+            f"got {tuple(targets.shape)}; targets.argmax(1) turns one-hot targets into indices"
+        )
+    if targets.is_floating_point() or targets.is_complex() or targets.dtype == torch.bool:
+        raise TypeError(
+            f"{loss}: class indices must be integers, got {targets.dtype}; convert them with targets.long()"
+        )
+
+
+def _check_class_weights(class_weights: Tensor | None, activations: Tensor) -> None:
+    if class_weights is not None and class_weights.shape != activations.shape[1:]:
+        raise ValueError(
+            f"class_weights must have shape ({activations.shape[1]},), one per class, got {tuple(class_weights.shape)}"
+        )
