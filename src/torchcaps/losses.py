@@ -157,7 +157,8 @@ def activation_cross_entropy(
     _check_class_weights(class_weights, activations)
     index_B1 = targets.long()[:, None]
     positive_BJ = activations + eps
-    loss_B = positive_BJ.sum(1).log() - positive_BJ.gather(1, index_B1).squeeze(1).log()
+    # One logarithm of the quotient: a difference of two loses digits in bfloat16.
+    loss_B = -(positive_BJ.gather(1, index_B1).squeeze(1) / positive_BJ.sum(1)).log()
     return _reduce(_weigh(loss_B, class_weights, index_B1), reduction)
 
 
@@ -232,9 +233,7 @@ def combined_loss(
         0.0675
     """
     loss = classification(activations, targets, reduction=reduction, **classification_options)
-    return loss + reconstruction_loss(
-        reconstructions, images, weight=reconstruction_weight, reduction=reduction
-    )
+    return loss + reconstruction_loss(reconstructions, images, weight=reconstruction_weight, reduction=reduction)
 
 
 class MarginLoss(nn.Module):
@@ -295,9 +294,7 @@ class SpreadLoss(nn.Module):
 
     def forward(self, activations: Tensor, targets: Tensor, margin: float | Tensor) -> Tensor:
         """See :func:`spread_loss`."""
-        return spread_loss(
-            activations, targets, margin, class_weights=self.class_weights, reduction=self.reduction
-        )
+        return spread_loss(activations, targets, margin, class_weights=self.class_weights, reduction=self.reduction)
 
 
 class ActivationCrossEntropy(nn.Module):
@@ -375,8 +372,7 @@ class CombinedLoss(nn.Module):
     ) -> Tensor:
         """See :func:`combined_loss`; the options (a spread loss's margin) go to the classification module."""
         loss: Tensor = self.classification(activations, targets, **options)
-        loss = loss + self.reconstruction(reconstructions, images)
-        return loss
+        return loss + self.reconstruction(reconstructions, images)
 
 
 def _one_hot(targets_B: Tensor, activations_BJ: Tensor) -> Tensor:

@@ -69,9 +69,7 @@ def test_equals_scikit_learn_from_the_same_start(kind, num_iterations, size, eps
     np.testing.assert_allclose(ours.weights.numpy(), oracle.weights_, rtol=1e-8)
     np.testing.assert_allclose(ours.centres.numpy(), oracle.means_, rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(ours.covariances.numpy(), oracle.covariances_, rtol=1e-8, atol=1e-10)
-    np.testing.assert_allclose(
-        ours.responsibilities.numpy(), oracle.predict_proba(data.numpy()), rtol=1e-7, atol=1e-12
-    )
+    np.testing.assert_allclose(ours.responsibilities.numpy(), oracle.predict_proba(data.numpy()), rtol=1e-7, atol=1e-12)
     np.testing.assert_allclose(ours.objective[-1].item(), -oracle.score(data.numpy()) * 120, rtol=1e-10)
 
 
@@ -92,9 +90,7 @@ def test_given_sigma_equals_the_formulas_written_as_loops():
         joint = np.array(
             [
                 [
-                    weights[j]
-                    * np.exp(-((x - means[j]) ** 2).sum() / (2 * sigma**2))
-                    / (2 * np.pi * sigma**2)
+                    weights[j] * np.exp(-((x - means[j]) ** 2).sum() / (2 * sigma**2)) / (2 * np.pi * sigma**2)
                     for j in range(3)
                 ]
                 for x in data
@@ -136,9 +132,7 @@ def test_small_sigma_gives_kmeans(seed):
 )
 def test_given_objective_never_increases(seed, num_points, num_components, size, sigma):
     data, start = normal(num_points, size, seed=seed), normal(num_components, size, seed=seed + 1)
-    result = gmm(
-        data, initial_centres=start, covariance="given", sigma=sigma, num_iterations=8, tolerance=None
-    )
+    result = gmm(data, initial_centres=start, covariance="given", sigma=sigma, num_iterations=8, tolerance=None)
     assert (result.objective.diff() <= 1e-11 * (1 + result.objective.abs().max())).all(), result.objective
 
 
@@ -150,9 +144,7 @@ def test_given_objective_never_increases(seed, num_points, num_components, size,
     size=st.integers(1, 3),
     kind=st.sampled_from(["full", "diagonal"]),
 )
-def test_learned_objective_never_increases_while_variances_are_large(
-    seed, num_points, num_components, size, kind
-):
+def test_learned_objective_never_increases_while_variances_are_large(seed, num_points, num_components, size, kind):
     data, start = normal(num_points, size, seed=seed), normal(num_points, num_components, seed=seed + 1)
     result = gmm(
         data,

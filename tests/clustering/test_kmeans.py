@@ -121,9 +121,7 @@ def test_objective_would_catch_a_softmax_over_points(metric):
 def test_a_high_inverse_temperature_is_hard(metric):
     data, start = normal(30, 4), normal(3, 4, seed=1)
     hard = kmeans(data, initial_centres=start, metric=metric, hard=True, num_iterations=5, tolerance=None)
-    soft = kmeans(
-        data, initial_centres=start, metric=metric, inverse_temperature=1e6, num_iterations=5, tolerance=None
-    )
+    soft = kmeans(data, initial_centres=start, metric=metric, inverse_temperature=1e6, num_iterations=5, tolerance=None)
     torch.testing.assert_close(soft.centres, hard.centres)
     torch.testing.assert_close(soft.objective, hard.objective)
 
@@ -216,15 +214,11 @@ def test_plus_plus_draws_in_proportion_to_squared_distance():
     data = torch.tensor([[0.0], [1.0], [3.0]], dtype=torch.float64)
     generator = torch.Generator().manual_seed(0)
     pairs = [
-        tuple(
-            kmeans(data, 2, metric="euclidean", num_iterations=0, generator=generator)
-            .centres.flatten()
-            .tolist()
-        )
-        for _ in range(3000)
+        tuple(kmeans(data, 2, metric="euclidean", num_iterations=0, generator=generator).centres.flatten().tolist())
+        for _ in range(1500)
     ]
     from_zero = [second for first, second in pairs if first == 0.0]
-    assert abs(len(from_zero) / 3000 - 1 / 3) < 0.04
+    assert abs(len(from_zero) / 1500 - 1 / 3) < 0.04
     assert abs(from_zero.count(3.0) / len(from_zero) - 0.9) < 0.04  # 9 against 1; 0.75 if not squared
     assert 0.0 not in from_zero
 

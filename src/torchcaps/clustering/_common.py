@@ -46,9 +46,7 @@ def check_start(
             f"{count_name} asks for a k-means++ start"
         )
     if count is None and generator is not None:
-        raise ValueError(
-            f"generator has a use only in a k-means++ start, got it with {given[0]}; leave it out"
-        )
+        raise ValueError(f"generator has a use only in a k-means++ start, got it with {given[0]}; leave it out")
     num_points, size = data_ND.shape
     if count is not None and check_count(count_name, count) > num_points:
         raise ValueError(
@@ -58,9 +56,7 @@ def check_start(
     if initial_centres is not None:
         shape = tuple(initial_centres.shape)
         if len(shape) != 2 or shape[0] == 0 or shape[1] != size:
-            raise ValueError(
-                f"initial_centres must have shape (k, {size}) for data of size {size}, got {shape}"
-            )
+            raise ValueError(f"initial_centres must have shape (k, {size}) for data of size {size}, got {shape}")
     if initial_responsibilities is not None:
         _check_responsibilities(initial_responsibilities, num_points)
 
@@ -70,9 +66,7 @@ def _check_responsibilities(responsibilities: Tensor, num_points: int) -> None:
     if len(shape) != 2 or shape[0] != num_points or shape[1] == 0:
         raise ValueError(f"initial_responsibilities must have shape ({num_points}, k), got {shape}")
     totals_N = responsibilities.sum(1)
-    if not bool((responsibilities >= 0).all()) or not torch.allclose(
-        totals_N, torch.ones_like(totals_N), atol=1e-3
-    ):
+    if not bool((responsibilities >= 0).all()) or not torch.allclose(totals_N, torch.ones_like(totals_N), atol=1e-3):
         raise ValueError(
             "initial_responsibilities must be non-negative and sum to 1 over each row; "
             "a softmax over dim=1 gives such rows"
@@ -89,9 +83,7 @@ def check_iterations(num_iterations: int, tolerance: float | None) -> None:
     """Check the two options that say how long to iterate."""
     check_count("num_iterations", num_iterations, least=0)
     if tolerance is not None and not 0 <= tolerance < math.inf:
-        raise ValueError(
-            f"tolerance must be 0 or more and finite, got {tolerance}; None runs all num_iterations"
-        )
+        raise ValueError(f"tolerance must be 0 or more and finite, got {tolerance}; None runs all num_iterations")
 
 
 def unit_vectors(vectors: Tensor) -> Tensor:

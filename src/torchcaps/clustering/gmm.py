@@ -119,9 +119,7 @@ def gmm(
         [1.001, 4.001]
     """
     points_ND = working_data(data)
-    check_start(
-        points_ND, num_components, "num_components", initial_centres, initial_responsibilities, generator
-    )
+    check_start(points_ND, num_components, "num_components", initial_centres, initial_responsibilities, generator)
     check_iterations(num_iterations, tolerance)
     added_variance = _check_covariance(covariance, sigma, eps_var, points_ND.dtype)
 
@@ -155,19 +153,13 @@ def gmm(
     )
 
 
-def _check_covariance(
-    covariance: str, sigma: float | None, eps_var: float | None, dtype: torch.dtype
-) -> float:
+def _check_covariance(covariance: str, sigma: float | None, eps_var: float | None, dtype: torch.dtype) -> float:
     """The variance to add to what the data say: eps_var, or the whole of it, sigma^2, if it is given."""
     check_choice("covariance", covariance, ("full", "diagonal", "given"))
     if covariance != "given" and sigma is not None:
-        raise ValueError(
-            f'sigma belongs to covariance="given", got sigma={sigma} with "{covariance}"; leave it out'
-        )
+        raise ValueError(f'sigma belongs to covariance="given", got sigma={sigma} with "{covariance}"; leave it out')
     if covariance == "given" and eps_var is not None:
-        raise ValueError(
-            f'covariance="given" learns no variance, got eps_var={eps_var}; leave it out and give sigma'
-        )
+        raise ValueError(f'covariance="given" learns no variance, got eps_var={eps_var}; leave it out and give sigma')
     if covariance == "given" and sigma is None:
         raise ValueError('covariance="given" needs sigma, the standard deviation of every component')
     if sigma is not None:
@@ -182,9 +174,7 @@ def _check_covariance(
     return variance
 
 
-def _around_centres(
-    points_ND: Tensor, centres_KD: Tensor, covariance: Covariance, added_variance: float
-) -> _Mixture:
+def _around_centres(points_ND: Tensor, centres_KD: Tensor, covariance: Covariance, added_variance: float) -> _Mixture:
     """Equal weights, the given centres, and the scatter around the nearest one as everyone's covariance."""
     num_components, size = centres_KD.shape
     log_weights_K = points_ND.new_full((num_components,), -math.log(num_components))
@@ -235,6 +225,4 @@ def _maximise(
         kept_KDD = torch.where(empty_K[:, None, None], previous.covariances, covariances_KDD)
         return _Mixture(log_weights_K, centres_KD, kept_KDD)
     variances_KD = torch.einsum("nk,knd->kd", shares_NK, offsets_KND.square()) + added_variance
-    return _Mixture(
-        log_weights_K, centres_KD, torch.where(empty_K[:, None], previous.covariances, variances_KD)
-    )
+    return _Mixture(log_weights_K, centres_KD, torch.where(empty_K[:, None], previous.covariances, variances_KD))

@@ -135,15 +135,12 @@ def _check_temperature(inverse_temperature: float | None, hard: bool, dtype: tor
         return temperature
     if inverse_temperature is not None:
         raise ValueError(
-            f"hard=True is an infinite inverse_temperature, got {inverse_temperature} as well; "
-            "leave one of them out"
+            f"hard=True is an infinite inverse_temperature, got {inverse_temperature} as well; leave one of them out"
         )
     return None
 
 
-def _assign(
-    points_ND: Tensor, centres_KD: Tensor, metric: Metric, temperature: float | None
-) -> tuple[Tensor, Tensor]:
+def _assign(points_ND: Tensor, centres_KD: Tensor, metric: Metric, temperature: float | None) -> tuple[Tensor, Tensor]:
     """The log couplings (n, k) of the centres, and their loss; a temperature of None is infinite."""
     distances_NK = distances(points_ND, centres_KD, metric)
     nearest_N1 = distances_NK.amin(1, keepdim=True)
