@@ -17,7 +17,7 @@ from torch import Tensor
 
 from torchcaps.capsules import Capsules, check_capsules, matrix_side
 from torchcaps.checks import check_choice, check_floating, check_like, check_mask, check_shape
-from torchcaps.windows import Windows
+from torchcaps.windows import Windows, per_axis
 
 POSES = ("vector", "matrix")
 WEIGHTS = ("full", "shared", "factorised")
@@ -80,6 +80,13 @@ class Votes(ABC):
     def slots(self, per_child: Tensor) -> Tensor:
         """Values of children (B, I, ...) as seen in the windows: (B, *positions, slots, ...)."""
         return self.windows.gather(per_child) if self.windows else per_child
+
+    def child_weights(self) -> Tensor:
+        """Activations of the children, 0 for masked ones (padding may hold anything, NaN too): (B, I)."""
+        assert self.activations is not None
+        if self.mask is None:
+            return self.activations
+        return torch.where(self.mask, self.activations, torch.zeros_like(self.activations))
 
     def slot_mask(self) -> Tensor | None:
         """Which slots hold a child that votes there: (B, *positions, slots), or None for all."""
@@ -278,7 +285,7 @@ class DenseVotes(LinearVotes):
         poses, activations = check_capsules(children, num_axes=3)
         super().__init__(
             poses,
-            **_transformation(weight, bias, pose, weights, poses.shape[-1], (poses.shape[1],), "(I"),
+            **_transformation(weight, bias, pose, weights, poses.shape[-1], (poses.shape[1],), "I, "),
             activations=activations,
             mask=mask,
         )
@@ -322,11 +329,11 @@ class ConvVotes(LinearVotes):
         owner = weight if isinstance(weight, Tensor) and weights == "full" else weight[0]
         if kernel_size is None and weights == "shared":
             raise ValueError("shared weights do not show the kernel size; give kernel_size")
-        kernel = tuple(owner.shape[:axes]) if kernel_size is None else _per_axis("kernel_size", kernel_size, axes)
-        windows = Windows(tuple(poses.shape[1:-2]), num_types, kernel, _per_axis("stride", stride, axes))
+        kernel = tuple(owner.shape[:axes]) if kernel_size is None else per_axis("kernel_size", kernel_size, axes)
+        windows = Windows(tuple(poses.shape[1:-2]), num_types, kernel, per_axis("stride", stride, axes))
         super().__init__(
             poses.flatten(1, -2),
-            **_transformation(weight, bias, pose, weights, poses.shape[-1], (*kernel, num_types), "(kernel..., C"),
+            **_transformation(weight, bias, pose, weights, poses.shape[-1], (*kernel, num_types), "kernel..., C, "),
             activations=None if activations is None else activations.flatten(1),
             mask=_child_mask(mask, poses),
             windows=windows,
@@ -365,7 +372,7 @@ class ClassVotes(LinearVotes):
     ) -> None:
         poses, activations = _feature_map(children)
         spatial, num_types = tuple(poses.shape[1:-2]), poses.shape[-2]
-        transformation = _transformation(weight, bias, pose, weights, poses.shape[-1], (num_types,), "(C")
+        transformation = _transformation(weight, bias, pose, weights, poses.shape[-1], (num_types,), "C, ")
         if coordinates:
             rows, row_size = transformation["rows"], transformation["weight"].shape[-1]
             entries = [row_size - 1, 2 * row_size - 1] if pose == "matrix" else [0, 1]
@@ -392,13 +399,6 @@ def as_votes(votes: Votes | Tensor, *, activations: Tensor | None = None, mask: 
 
 def _narrow(tensor: Tensor | None, start: int, length: int) -> Tensor | None:
     return None if tensor is None else tensor.narrow(0, start, length)
-
-
-def _per_axis(name: str, value: int | tuple[int, ...], axes: int) -> tuple[int, ...]:
-    values = (value,) * axes if isinstance(value, int) else tuple(value)
-    if len(values) != axes or not all(isinstance(v, int) and v >= 1 for v in values):
-        raise ValueError(f"{name} must be a positive integer or {axes} of them, got {value!r}")
-    return values
 
 
 def _feature_map(children: Capsules | Tensor) -> tuple[Tensor, Tensor | None]:
@@ -440,21 +440,21 @@ def _transformation(
             raise TypeError("factorised weights are a pair (one factor per child, one per parent)")
         child_factor, weight = weight
         check_floating("child factor", child_factor)
-        check_shape("child factor", child_factor, (*owners, inner, child_factor.shape[-1]), f"{legend}, K, K')")
+        check_shape("child factor", child_factor, (*owners, inner, child_factor.shape[-1]), f"({legend}K, K')")
         inner, child_factor = child_factor.shape[-1], child_factor.flatten(0, -3)
     if not isinstance(weight, Tensor):
         raise TypeError(f"{weights} weights are one tensor, got {type(weight).__name__}")
     check_floating("weight", weight)
     if weights != "full":
-        owners, legend = (), "("
+        owners, legend = (), ""
     if weight.dim() != len(owners) + 3:
-        raise ValueError(f"{weights} weight must have shape {legend}, J, K, D), got {tuple(weight.shape)}")
+        raise ValueError(f"{weights} weight must have shape ({legend}J, K, D), got {tuple(weight.shape)}")
     num_parents, outer = weight.shape[-3], weight.shape[-1]
-    check_shape("weight", weight, (*owners, num_parents, inner, outer), f"{legend}, J, K, D)")
+    check_shape("weight", weight, (*owners, num_parents, inner, outer), f"({legend}J, K, D)")
     if pose == "matrix" and not rows == inner == outer:
         raise ValueError(f"matrix poses of {pose_size} entries need {rows} x {rows} weights, got {inner} x {outer}")
     if bias is not None:
-        check_shape("bias", bias, (*owners, num_parents, rows * outer), f"{legend}, J, D)")
+        check_shape("bias", bias, (*owners, num_parents, rows * outer), f"({legend}J, D)")
     num_transforms = prod(owners)
     return {
         "rows": rows,

@@ -72,3 +72,11 @@ class Windows:
         """The child in each slot of each window: (positions, slots)."""
         numbers = torch.arange(self.num_children, device=device).unsqueeze(0)
         return self.gather(numbers).reshape(prod(self.output), self.num_slots)
+
+
+def per_axis(name: str, value: int | tuple[int, ...], num_axes: int) -> tuple[int, ...]:
+    """One positive integer for each spatial axis."""
+    values = (value,) * num_axes if isinstance(value, int) else tuple(value)
+    if len(values) != num_axes or not all(isinstance(entry, int) and entry >= 1 for entry in values):
+        raise ValueError(f"{name} must be a positive integer or {num_axes} of them, got {value!r}")
+    return values

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from torchcaps.capsules import Capsules
 from torchcaps.checks import check_choice
 from torchcaps.routing.problem import Problem
-from torchcaps.routing.result import RoutingResult
+from torchcaps.routing.result import RoutingResult, TraceStep
 
 # The chunked backend forms at most this many bytes of votes at a time (but always one example's).
 CHUNK_BYTES = 16 * 2**20
@@ -70,7 +70,7 @@ class Chunked:
             part = problem.narrow(start, min(chunk_size, batch_size - start))
             parts.append(checkpoint(_solve_to_tuple, part, use_reentrant=False, preserve_rng_state=False))
         capsules, coupling, trace = tree_map(lambda *tensors: torch.cat(tensors), *parts)
-        return RoutingResult(Capsules(*capsules), coupling, trace)
+        return RoutingResult(capsules, coupling, trace if problem.return_trace else None)
 
 
 class Fused:
@@ -199,6 +199,6 @@ def votes_bytes(problem: Problem) -> int:
     return size
 
 
-def _solve_to_tuple(problem: Problem) -> tuple[Capsules, Tensor, tuple | None]:
+def _solve_to_tuple(problem: Problem) -> tuple[Capsules, Tensor, tuple[TraceStep, ...]]:
     result = problem.algorithm.reference(problem)
-    return result.capsules, result.coupling, result.trace
+    return result.capsules, result.coupling, result.trace or ()

@@ -68,10 +68,7 @@ class Problem:
 
     def slot_weights(self) -> Tensor | None:
         """What couplings are multiplied with: (B, *positions, slots, 1) activations under `amend`, else None."""
-        if not self.amend:
-            return None
-        assert self.votes.activations is not None
-        return self.votes.slots(self.votes.activations).unsqueeze(-1)
+        return self.votes.slots(self.votes.child_weights()).unsqueeze(-1) if self.amend else None
 
     def narrow(self, start: int, length: int) -> "Problem":
         """The problem of `length` examples from `start` on; examples never influence each other."""

@@ -92,7 +92,7 @@ def em_routing(
     if description.activations is None:
         raise ValueError("EM routing weighs children by their activations; give activations (B, I), ones if unknown")
     options = EMOptions(
-        lambdas=_lambdas(lambda_schedule, num_iterations),
+        lambdas=routing_lambdas(lambda_schedule, num_iterations),
         beta_a=_beta("beta_a", beta_a, description),
         beta_u=_beta("beta_u", beta_u, description),
         eps_var=check_positive("eps_var", eps_var),
@@ -110,14 +110,14 @@ def em_routing(
     return solve(problem, backend)
 
 
-def _lambdas(schedule: LambdaSchedule, num_iterations: int) -> tuple[float, ...]:
-    """The inverse temperature of the activation in each iteration."""
-    if callable(schedule):
-        values: Sequence[float] = [schedule(iteration) for iteration in range(num_iterations)]
-    elif isinstance(schedule, Sequence):
-        values = schedule
+def routing_lambdas(lambda_schedule: LambdaSchedule = routing_lambda, num_iterations: int = 3) -> tuple[float, ...]:
+    """The inverse temperature of the activation in each iteration, with the defaults of `em_routing`."""
+    if callable(lambda_schedule):
+        values: Sequence[float] = [lambda_schedule(iteration) for iteration in range(num_iterations)]
+    elif isinstance(lambda_schedule, Sequence):
+        values = lambda_schedule
     else:
-        values = [schedule] * num_iterations
+        values = [lambda_schedule] * num_iterations
     if len(values) != num_iterations:
         raise ValueError(
             f"lambda_schedule needs one number for each of the {num_iterations} iterations, got {len(values)}"

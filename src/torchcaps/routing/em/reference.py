@@ -11,13 +11,14 @@ from torchcaps.routing.result import RoutingResult, TraceStep
 from torchcaps.routing.steps import weighted_sum
 
 LEAST_MASS = 1e-8
+KAPPA = {"mass": 100.0, "paper": 1.0}
 
 
 def em(problem: Problem) -> RoutingResult:
     """Solve an EM-routing problem in eager torch."""
     options, votes, competition = problem.options, problem.votes, problem.compete()
     votes_BIJD = votes.materialise()
-    assert (activations_BI := votes.activations) is not None
+    activations_BI = votes.child_weights()
     activations_BI1 = votes.slots(activations_BI).unsqueeze(-1)
     coupling_BIJ = competition.softmax(problem.first_logits())
     mass_scale, kappa = cost_scale(problem, coupling_BIJ)
@@ -42,29 +43,31 @@ def em(problem: Problem) -> RoutingResult:
         logits_BIJ = log_activation_BJ.unsqueeze(-2) + log_density_BIJ
         if problem.return_trace:
             likelihood_B = competition.log_partition(logits_BIJ, activations_BI)
-            step = coupling_BIJ, mean_BJD, log_activation_BJ.exp(), -likelihood_B
+            step = coupling_BIJ, mean_BJD, of_existing(log_activation_BJ.exp(), votes.window_mask), -likelihood_B
             trace.append(TraceStep(*(value.detach() for value in step)))
         if not last:
             coupling_BIJ = competition.softmax(logits_BIJ)
-    activation_BJ = log_activation_BJ.exp()
-    if votes.window_mask is not None:
-        activation_BJ = activation_BJ * votes.window_mask.unsqueeze(-1)
-    return RoutingResult(
-        Capsules(mean_BJD, activation_BJ), coupling_BIJ.detach(), tuple(trace) if problem.return_trace else None
-    )
+    capsules = Capsules(mean_BJD, of_existing(log_activation_BJ.exp(), votes.window_mask))
+    return RoutingResult(capsules, coupling_BIJ.detach(), tuple(trace) if problem.return_trace else None)
+
+
+def of_existing(values: Tensor, window_mask: Tensor | None) -> Tensor:
+    """Values of parents, 0 at positions that do not exist: (B, ..., J)."""
+    return values if window_mask is None else values * window_mask.unsqueeze(-1)
 
 
 def cost_scale(problem: Problem, first_coupling: Tensor) -> tuple[Tensor | float, float]:
     """(mbar, kappa): the mean mass of a parent at the start, and the factor that undoes it on average."""
+    kappa = KAPPA[problem.options.cost_scale]
     if problem.options.cost_scale == "paper":
-        return 1.0, 1.0
+        return 1.0, kappa
     mass_BJ = first_coupling.detach().sum(-2)
     window_mask = problem.votes.window_mask
     if window_mask is None:
         mean_B = mass_BJ.flatten(1).mean(1)
     else:
         mean_B = mass_BJ.flatten(1).sum(1) / (window_mask.flatten(1).sum(1) * mass_BJ.shape[-1]).clamp_min(1)
-    return mean_B.clamp_min(LEAST_MASS).view(-1, *[1] * (mass_BJ.dim() - 1)), 100.0
+    return mean_B.clamp_min(LEAST_MASS).view(-1, *[1] * (mass_BJ.dim() - 1)), kappa
 
 
 def log_activation(
@@ -72,9 +75,7 @@ def log_activation(
 ) -> Tensor:
     """ln a_j after an M-step: (B, ..., J)."""
     if options.activation == "mixing":
-        if window_mask is not None:
-            mass = mass * window_mask.unsqueeze(-1)
-        total = mass.flatten(1).sum(1).view(-1, *[1] * (mass.dim() - 1))
+        total = of_existing(mass, window_mask).flatten(1).sum(1).view(-1, *[1] * (mass.dim() - 1))
         return mass.clamp_min(LEAST_MASS).log() - total.clamp_min(LEAST_MASS).log()
     half_log_variance = 0.5 * variance.log()
     if options.activation == "entropy":

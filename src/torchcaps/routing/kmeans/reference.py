@@ -6,7 +6,7 @@ from torch import Tensor
 from torchcaps.capsules import Capsules, length, normalise, squash
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.result import RoutingResult, TraceStep
-from torchcaps.routing.steps import agreement, weighted_sum
+from torchcaps.routing.steps import agreement, per_example, weighted_sum
 
 
 def kmeans(problem: Problem) -> RoutingResult:
@@ -28,9 +28,11 @@ def kmeans(problem: Problem) -> RoutingResult:
         similarity_BIJ = -distance(votes_BIJD, centres_BJD, options.metric)
         if options.hard:  # T = infinity: each child pays the distance to its own centre
             assigned_BIJ = competition.assign(similarity_BIJ)
-            loss_B = -(assigned_BIJ * similarity_BIJ).flatten(1).sum(1)
+            paid_BIJ = -assigned_BIJ * similarity_BIJ
+            loss_B = per_example(paid_BIJ if amendment_BI1 is None else paid_BIJ * amendment_BI1)
         else:
-            loss_B = -competition.log_partition(temperature * similarity_BIJ) / temperature
+            weight_BI = problem.votes.child_weights() if problem.amend else None
+            loss_B = -competition.log_partition(temperature * similarity_BIJ, weight_BI) / temperature
         step = coupling_BIJ, centres_BJD, lengths_BJ, loss_B
         trace.append(TraceStep(*(value.detach() for value in step)))
 

@@ -1,0 +1,40 @@
+"""Capsule layers: they own parameters, the routing functions own the maths."""
+
+from torchcaps.nn.class_caps import ClassCaps
+from torchcaps.nn.conv import ConvCaps1d, ConvCaps2d
+from torchcaps.nn.decoder import ConvDecoder, FullyConnectedDecoder
+from torchcaps.nn.dense import DenseCaps, DigitCaps
+from torchcaps.nn.layer import CapsuleLayer
+from torchcaps.nn.primary import PrimaryCaps, PrimaryMatrixCaps
+from torchcaps.nn.routing import (
+    DynamicRouting,
+    EMRouting,
+    EntropyRouting,
+    KMeansRouting,
+    Routing,
+    UniformRouting,
+    create_routing,
+)
+from torchcaps.nn.squash import Squash, squash
+
+__all__ = [
+    "CapsuleLayer",
+    "ClassCaps",
+    "ConvCaps1d",
+    "ConvCaps2d",
+    "ConvDecoder",
+    "DenseCaps",
+    "DigitCaps",
+    "DynamicRouting",
+    "EMRouting",
+    "EntropyRouting",
+    "FullyConnectedDecoder",
+    "KMeansRouting",
+    "PrimaryCaps",
+    "PrimaryMatrixCaps",
+    "Routing",
+    "Squash",
+    "UniformRouting",
+    "create_routing",
+    "squash",
+]

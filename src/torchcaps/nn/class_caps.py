@@ -1,0 +1,81 @@
+"""Class capsules: every child of a feature map votes for every class."""
+
+import torch
+from torch import Tensor
+
+from torchcaps.capsules import Capsules
+from torchcaps.checks import check_count
+from torchcaps.nn.layer import CapsuleLayer
+from torchcaps.nn.routing import Routing
+from torchcaps.votes import ClassVotes
+
+
+class ClassCaps(CapsuleLayer):
+    """All positions of one child type share their transformation; a child's place is added to its vote.
+
+    Args:
+        in_types: child types per position.
+        num_classes: J.
+        in_size, out_size: entries of a pose (16 for 4 x 4 matrices).
+        coordinates: add ((row + 0.5) / H, (column + 0.5) / W) to the votes.
+        routing, pose, weights, bias, normalise_weights, weight_std: see CapsuleLayer.
+
+    Shapes:
+        children: poses (B, H, W, C, K) or (B, T, C, K), activations alike; mask of positions or of children
+        parents: poses (B, J, D), activations (B, J)
+
+    Example:
+        >>> from torchcaps.nn import EMRouting
+        >>> layer = ClassCaps(8, 5, 16, 16, pose="matrix", routing=EMRouting())
+        >>> layer(Capsules(torch.randn(2, 4, 4, 8, 16), torch.rand(2, 4, 4, 8))).activations.shape
+        torch.Size([2, 5])
+    """
+
+    def __init__(
+        self,
+        in_types: int,
+        num_classes: int,
+        in_size: int,
+        out_size: int,
+        *,
+        routing: Routing,
+        coordinates: bool = True,
+        pose: str = "vector",
+        weights: str = "full",
+        bias: bool = False,
+        normalise_weights: bool | None = None,
+        weight_std: float | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        self.in_types, self.coordinates = check_count("in_types", in_types), coordinates
+        super().__init__(
+            (in_types,),
+            None,
+            num_classes,
+            in_size,
+            out_size,
+            routing=routing,
+            pose=pose,
+            weights=weights,
+            bias=bias,
+            normalise_weights=normalise_weights,
+            weight_std=weight_std,
+            device=device,
+            dtype=dtype,
+        )
+
+    def votes(self, children: Capsules, *, mask: Tensor | None = None) -> ClassVotes:
+        return ClassVotes(
+            children,
+            self.transformation(),
+            coordinates=self.coordinates,
+            pose=self.pose,
+            weights=self.weights,
+            bias=self.bias,
+            mask=mask,
+        )
+
+    def extra_repr(self) -> str:
+        coordinates = "" if self.coordinates else "coordinates=False, "
+        return f"{self.in_types} types -> {self.num_parents} classes, {coordinates}{super().extra_repr()}"

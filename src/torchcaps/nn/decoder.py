@@ -1,0 +1,128 @@
+"""Decoders: an image from the pose of one class, so that a pose must say what the thing looks like."""
+
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from torchcaps.capsules import Capsules
+
+
+class Decoder(nn.Module):
+    """Keeps the pose of the chosen classes, zeroes the others and decodes what is left.
+
+    Args:
+        num_classes: J.
+        pose_size: D.
+        image_shape: (channels, H, W) of the reconstruction.
+
+    Shapes:
+        capsules: poses (B, J, D), activations (B, J)
+        classes: (B,) indices, (B, J) boolean to keep several, or None for the most active class
+        images: (B, channels, H, W) in [0, 1]
+    """
+
+    network: nn.Module
+
+    def __init__(self, num_classes: int, pose_size: int, image_shape: tuple[int, int, int]) -> None:
+        super().__init__()
+        if len(image_shape) != 3:
+            raise ValueError(f"image_shape must be (channels, height, width), got {image_shape}")
+        self.num_classes, self.pose_size, self.image_shape = num_classes, pose_size, tuple(image_shape)
+
+    def reset_parameters(self) -> None:
+        """Start the network anew."""
+        for module in self.network.modules():
+            if isinstance(module, nn.Linear | nn.Conv2d):
+                module.reset_parameters()
+
+    def forward(self, capsules: Capsules, classes: Tensor | None = None) -> Tensor:
+        return self.decode(self.select(capsules, classes))
+
+    def select(self, capsules: Capsules, classes: Tensor | None = None) -> Tensor:
+        """Poses with all but the chosen classes set to zero: (B, J, D)."""
+        poses, activations = capsules
+        if poses.dim() != 3 or tuple(poses.shape[1:]) != (self.num_classes, self.pose_size):
+            raise ValueError(
+                f"poses must have shape (B, {self.num_classes}, {self.pose_size}), got {tuple(poses.shape)}"
+            )
+        if classes is None:
+            classes = activations.argmax(-1)
+        if classes.dim() == 1:
+            classes = classes.unsqueeze(-1) == torch.arange(self.num_classes, device=classes.device)
+        return poses * classes.to(poses.dtype).unsqueeze(-1)
+
+    def decode(self, poses: Tensor) -> Tensor:
+        """Images from masked poses: (B, J, D) -> (B, channels, H, W)."""
+        raise NotImplementedError
+
+
+class FullyConnectedDecoder(Decoder):
+    """512 - 1024 - pixels with ReLU, ReLU and sigmoid (Sabour et al. 2017).
+
+    Example:
+        >>> decoder = FullyConnectedDecoder(10, 16, (1, 28, 28))
+        >>> decoder(Capsules.from_poses(torch.randn(2, 10, 16))).shape
+        torch.Size([2, 1, 28, 28])
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        pose_size: int,
+        image_shape: tuple[int, int, int],
+        *,
+        hidden: tuple[int, ...] = (512, 1024),
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(num_classes, pose_size, image_shape)
+        layers: list[nn.Module] = []
+        size = num_classes * pose_size
+        for width in hidden:
+            layers += [nn.Linear(size, width, device=device, dtype=dtype), nn.ReLU()]
+            size = width
+        layers += [nn.Linear(size, prod(image_shape), device=device, dtype=dtype), nn.Sigmoid()]
+        self.network = nn.Sequential(*layers)
+
+    def decode(self, poses: Tensor) -> Tensor:
+        return self.network(poses.flatten(1)).unflatten(-1, self.image_shape)
+
+
+class ConvDecoder(Decoder):
+    """A coarse map that is enlarged twice, with a convolution after each step; any image size.
+
+    Example:
+        >>> ConvDecoder(10, 16, (3, 33, 30))(Capsules.from_poses(torch.randn(2, 10, 16))).shape
+        torch.Size([2, 3, 33, 30])
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        pose_size: int,
+        image_shape: tuple[int, int, int],
+        *,
+        channels: int = 32,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(num_classes, pose_size, image_shape)
+        colours, height, width = image_shape
+        coarse = (channels, -(-height // 4), -(-width // 4))
+        like = {"device": device, "dtype": dtype}
+        self.network = nn.Sequential(
+            nn.Linear(num_classes * pose_size, prod(coarse), **like),
+            nn.ReLU(),
+            nn.Unflatten(-1, coarse),
+            nn.Upsample(scale_factor=2),
+            nn.Conv2d(channels, channels, 3, padding=1, **like),
+            nn.ReLU(),
+            nn.Upsample(scale_factor=2),
+            nn.Conv2d(channels, colours, 3, padding=1, **like),
+            nn.Sigmoid(),
+        )
+
+    def decode(self, poses: Tensor) -> Tensor:
+        _, height, width = self.image_shape
+        return self.network(poses.flatten(1))[..., :height, :width]

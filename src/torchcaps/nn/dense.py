@@ -1,0 +1,85 @@
+"""Dense capsule layers: every child votes for every parent."""
+
+import torch
+from torch import Tensor
+
+from torchcaps.capsules import Capsules
+from torchcaps.checks import check_count
+from torchcaps.nn.layer import CapsuleLayer
+from torchcaps.nn.routing import Routing
+from torchcaps.votes import DenseVotes
+
+
+class DenseCaps(CapsuleLayer):
+    """Every child votes for every parent with its own transformation, or with shared ones.
+
+    Children may lie on any axes between batch and pose: a feature map is flattened.
+
+    Args:
+        in_capsules: I; None with shared weights, where the number of children may vary.
+        out_capsules: J.
+        in_size: K, entries of a child's pose (16 for 4 x 4 matrices).
+        out_size: D, entries of a parent's pose.
+        routing, pose, weights, bias, normalise_weights, weight_std: see CapsuleLayer.
+
+    Shapes:
+        children: poses (B, ..., K), activations (B, ...); mask (B, ...), False = padding
+        parents: poses (B, J, D), activations (B, J)
+
+    Example:
+        >>> from torchcaps.nn import DynamicRouting
+        >>> layer = DenseCaps(6, 3, 8, 16, routing=DynamicRouting())
+        >>> layer(Capsules.from_poses(torch.randn(2, 6, 8))).poses.shape
+        torch.Size([2, 3, 16])
+    """
+
+    def __init__(
+        self,
+        in_capsules: int | None,
+        out_capsules: int,
+        in_size: int,
+        out_size: int,
+        *,
+        routing: Routing,
+        pose: str = "vector",
+        weights: str = "full",
+        bias: bool = False,
+        normalise_weights: bool | None = None,
+        weight_std: float | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if in_capsules is None and weights != "shared":
+            raise ValueError(f"{weights} weights need in_capsules; only shared weights take any number of children")
+        owners = () if in_capsules is None else (check_count("in_capsules", in_capsules),)
+        super().__init__(
+            owners,
+            in_capsules,
+            out_capsules,
+            in_size,
+            out_size,
+            routing=routing,
+            pose=pose,
+            weights=weights,
+            bias=bias,
+            normalise_weights=normalise_weights,
+            weight_std=weight_std,
+            device=device,
+            dtype=dtype,
+        )
+
+    def votes(self, children: Capsules, *, mask: Tensor | None = None) -> DenseVotes:
+        return DenseVotes(
+            children.flatten(),
+            self.transformation(),
+            pose=self.pose,
+            weights=self.weights,
+            bias=self.bias,
+            mask=None if mask is None else mask.flatten(1),
+        )
+
+    def extra_repr(self) -> str:
+        return f"{self.num_children or 'any'} -> {self.num_parents} capsules, {super().extra_repr()}"
+
+
+DigitCaps = DenseCaps

@@ -1,0 +1,155 @@
+"""What dense, convolutional and class layers have in common: weights, their owner, and a routing."""
+
+import math
+from abc import abstractmethod
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from torchcaps.capsules import Capsules, matrix_side, normalise
+from torchcaps.checks import check_choice, check_count
+from torchcaps.nn.routing import Routing
+from torchcaps.routing import RoutingResult
+from torchcaps.votes import POSES, WEIGHTS, LinearVotes, Weight
+
+# Vector layers start so that children of this length keep it under uniform coupling, and longer ones grow.
+LEAST_LENGTH = 1 / 8
+
+
+class CapsuleLayer(nn.Module):
+    """A layer that transforms poses into votes and routes them.
+
+    Vector W start normal with variance 1/K (more where many parents share few children, so
+    that a stack of layers stays alive), matrix W as identity + 0.1 N(0, 1).
+
+    Args:
+        owners: axes that full weights start with: (I,), (kernel..., C) or (C,).
+        num_children: children one parent sees, or None where it varies.
+        num_parents: parent types.
+        in_size, out_size: entries of a pose; matrix poses have P * P on both sides.
+        routing: an instance of its own.
+        pose: "vector" or "matrix".
+        weights: "full", "shared" or "factorised".
+        bias: add a learned vector to every vote, one per transformation.
+        normalise_weights: divide every matrix by its Frobenius norm; None leaves it to the routing.
+        weight_std: standard deviation at the start, None for the above.
+    """
+
+    def __init__(
+        self,
+        owners: tuple[int, ...],
+        num_children: int | None,
+        num_parents: int,
+        in_size: int,
+        out_size: int,
+        *,
+        routing: Routing,
+        pose: str,
+        weights: str,
+        bias: bool,
+        normalise_weights: bool | None,
+        weight_std: float | None,
+        device: torch.device | str | None,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(routing, Routing):
+            raise TypeError(f"routing must be an instance such as DynamicRouting(), got {routing!r}")
+        self.pose, self.weights = check_choice("pose", pose, POSES), check_choice("weights", weights, WEIGHTS)
+        self.num_parents = check_count("number of parents", num_parents)
+        self.in_size, self.out_size = check_count("in_size", in_size), check_count("out_size", out_size)
+        self.num_children, self.weight_std = num_children, weight_std
+        self.normalise_weights = routing.normalise_weights if normalise_weights is None else normalise_weights
+        inner, outer = in_size, out_size
+        if pose == "matrix":
+            inner = outer = matrix_side(in_size)
+            if in_size != out_size:
+                raise ValueError(f"matrix poses keep their size: in_size {in_size} and out_size {out_size} differ")
+        own = owners if weights == "full" else ()
+        empty = {"device": device, "dtype": dtype}
+        self.weight = nn.Parameter(torch.empty(*own, num_parents, inner, outer, **empty))
+        self.register_parameter("child_weight", None)
+        if weights == "factorised":
+            self.child_weight = nn.Parameter(torch.empty(*owners, inner, inner, **empty))
+        self.register_parameter(
+            "bias", nn.Parameter(torch.empty(*own, num_parents, out_size, **empty)) if bias else None
+        )
+        routing.bind(num_parents, **empty)
+        self.routing = routing
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set weights, bias and what the routing learns back to their start."""
+        if self.child_weight is not None:
+            _near_identity(self.child_weight)
+        if self.pose == "matrix":
+            _near_identity(self.weight)
+        else:
+            nn.init.normal_(self.weight, std=self.weight_std or self._alive_std())
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+        self.routing.reset_parameters()
+
+    def _alive_std(self) -> float:
+        """Root of 1/K, or of the variance that keeps a stack of layers alive where that is more.
+
+        Children of length l under uniform coupling give |s_j|^2 = g l^2 with g about N D variance / J^2, and squash
+        turns that into a length of g l^2 / (1 + g l^2): l is kept for g = 1 / (l (1 - l)), and what is longer grows.
+        """
+        variance = 1 / self.in_size
+        if self.num_children is not None and self.weights == "full":
+            gain = 1 / (LEAST_LENGTH * (1 - LEAST_LENGTH))
+            variance = max(variance, gain * self.num_parents**2 / (self.num_children * self.out_size))
+        return math.sqrt(variance)
+
+    def transformation(self) -> Weight:
+        """The weights as votes take them, normalised if the layer does that."""
+        weight = _frobenius(self.weight) if self.normalise_weights else self.weight
+        if self.child_weight is None:
+            return weight
+        return (_frobenius(self.child_weight) if self.normalise_weights else self.child_weight, weight)
+
+    @abstractmethod
+    def votes(self, children: Capsules, *, mask: Tensor | None = None) -> LinearVotes:
+        """Describe what the children vote for."""
+
+    def route(
+        self,
+        children: Capsules,
+        *,
+        mask: Tensor | None = None,
+        initial_logits: Tensor | None = None,
+        return_trace: bool = False,
+    ) -> RoutingResult:
+        """Route the children's votes; the result holds couplings and, on request, the trace.
+
+        Under autocast the layer works in the precision of its weights: routing needs its digits.
+        """
+        device_type = self.weight.device.type
+        mixed = torch.is_autocast_enabled(device_type)
+        if mixed:
+            children = Capsules(*(part.to(self.weight.dtype) for part in children))
+        extra = {} if initial_logits is None else {"initial_logits": initial_logits}
+        with torch.autocast(device_type, enabled=False) if mixed else nullcontext():
+            return self.routing(self.votes(children, mask=mask), return_trace=return_trace, **extra)
+
+    def forward(self, children: Capsules, mask: Tensor | None = None) -> Capsules:
+        return self.route(children, mask=mask).capsules
+
+    def extra_repr(self) -> str:
+        parts = [f"{self.in_size} -> {self.out_size}", f"pose={self.pose!r}", f"weights={self.weights!r}"]
+        parts += ["bias=True"] if self.bias is not None else []
+        parts += ["normalise_weights=True"] if self.normalise_weights else []
+        return ", ".join(parts)
+
+
+def _frobenius(weight: Tensor) -> Tensor:
+    """W / |W|_F for each matrix."""
+    return normalise(weight.flatten(-2)).view_as(weight)
+
+
+@torch.no_grad()
+def _near_identity(weight: Tensor) -> None:
+    nn.init.normal_(weight, std=0.1)
+    weight += torch.eye(weight.shape[-1], device=weight.device, dtype=weight.dtype)

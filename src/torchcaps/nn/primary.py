@@ -1,0 +1,104 @@
+"""From features to the first capsules."""
+
+import torch
+from torch import Tensor, nn
+
+from torchcaps.capsules import Capsules, squash
+from torchcaps.checks import check_count, check_positive
+
+
+class PrimaryCaps(nn.Module):
+    """Vector capsules from a convolution: a capsule is the K channels of one type at one position, squashed.
+
+    Args:
+        in_channels: of the feature map.
+        num_types: capsule types per position.
+        pose_size: K.
+        kernel_size, stride, padding: of the convolution.
+        squash_k: k of the squash.
+
+    Shapes:
+        features: (B, in_channels, H, W), channels first as torch has them
+        capsules: poses (B, OH, OW, types, K), activations (B, OH, OW, types)
+
+    Example:
+        >>> PrimaryCaps(256, 32, 8, kernel_size=9, stride=2)(torch.randn(1, 256, 20, 20)).poses.shape
+        torch.Size([1, 6, 6, 32, 8])
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        num_types: int,
+        pose_size: int,
+        kernel_size: int | tuple[int, int],
+        stride: int | tuple[int, int] = 1,
+        padding: int | tuple[int, int] | str = 0,
+        *,
+        squash_k: float = 1.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.num_types, self.pose_size = check_count("num_types", num_types), check_count("pose_size", pose_size)
+        self.squash_k = check_positive("squash_k", squash_k)
+        self.conv = nn.Conv2d(
+            in_channels, num_types * pose_size, kernel_size, stride, padding, device=device, dtype=dtype
+        )
+
+    def reset_parameters(self) -> None:
+        """Start the convolution anew."""
+        self.conv.reset_parameters()
+
+    def forward(self, features: Tensor) -> Capsules:
+        channels_last = self.conv(features).permute(0, 2, 3, 1)
+        poses = channels_last.unflatten(-1, (self.num_types, self.pose_size))
+        return Capsules.from_poses(squash(poses, self.squash_k))
+
+    def extra_repr(self) -> str:
+        return f"num_types={self.num_types}, pose_size={self.pose_size}, squash_k={self.squash_k}"
+
+
+class PrimaryMatrixCaps(nn.Module):
+    """Matrix capsules from a 1 x 1 convolution: P * P pose entries and one sigmoid activation per type.
+
+    Args:
+        in_channels: of the feature map.
+        num_types: capsule types per position.
+        pose_size: P * P.
+        kernel_size: of the convolution; 1 in the paper.
+
+    Shapes:
+        features: (B, in_channels, H, W)
+        capsules: poses (B, H, W, types, P * P), activations (B, H, W, types)
+
+    Example:
+        >>> PrimaryMatrixCaps(32, 8)(torch.randn(1, 32, 14, 14)).activations.shape
+        torch.Size([1, 14, 14, 8])
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        num_types: int,
+        pose_size: int = 16,
+        kernel_size: int | tuple[int, int] = 1,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.num_types, self.pose_size = check_count("num_types", num_types), check_count("pose_size", pose_size)
+        self.conv = nn.Conv2d(in_channels, num_types * (pose_size + 1), kernel_size, device=device, dtype=dtype)
+
+    def reset_parameters(self) -> None:
+        """Start the convolution anew."""
+        self.conv.reset_parameters()
+
+    def forward(self, features: Tensor) -> Capsules:
+        channels_last = self.conv(features).permute(0, 2, 3, 1)
+        poses, logits = channels_last.split([self.num_types * self.pose_size, self.num_types], dim=-1)
+        return Capsules(poses.unflatten(-1, (self.num_types, self.pose_size)), logits.sigmoid())
+
+    def extra_repr(self) -> str:
+        return f"num_types={self.num_types}, pose_size={self.pose_size}"
