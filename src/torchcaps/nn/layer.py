@@ -75,7 +75,7 @@ class CapsuleLayer(nn.Module):
         self.register_parameter(
             "bias", nn.Parameter(torch.empty(*own, num_parents, out_size, **empty)) if bias else None
         )
-        routing.bind(num_parents, **empty)
+        routing.bind(num_parents, out_size, **empty)
         self.routing = routing
         self.reset_parameters()
 

@@ -29,6 +29,10 @@ from torchcaps.votes import Votes
 PER_CALL = ("votes", "activations", "mask", "initial_logits", "return_trace", "beta_a", "beta_u")
 
 
+# Measured: parents of stacked matrix layers then start about half active (-1/2 ln variance of their votes is near 2).
+START_BETA_U = 2.0
+
+
 class Routing(nn.Module):
     """What a capsule layer asks of a routing: `routing(votes, return_trace=...) -> RoutingResult`.
 
@@ -45,9 +49,14 @@ class Routing(nn.Module):
         self.is_bound = False
 
     def bind(
-        self, num_parents: int, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+        self,
+        num_parents: int,
+        vote_size: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
-        """Give this routing to one layer with `num_parents` parent types."""
+        """Give this routing to one layer with `num_parents` parent types and votes of `vote_size` entries."""
         if self.is_bound:
             raise ValueError(
                 f"this {type(self).__name__} already belongs to a layer; give every layer a routing instance of its own"
@@ -155,9 +164,15 @@ class EMRouting(FunctionRouting):
         self.register_parameter("beta_u", None)
 
     def bind(
-        self, num_parents: int, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+        self,
+        num_parents: int,
+        vote_size: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
-        super().bind(num_parents, device=device, dtype=dtype)
+        super().bind(num_parents, vote_size, device=device, dtype=dtype)
+        self.vote_size = vote_size
         if self.options.get("activation") == "mixing":
             return
         shape = () if self.shared_betas else (num_parents,)
@@ -168,13 +183,14 @@ class EMRouting(FunctionRouting):
     def reset_parameters(self) -> None:
         if self.beta_a is not None:
             nn.init.zeros_(self.beta_a)
-            nn.init.zeros_(self.beta_u)
+            entries = self.vote_size if self.options.get("activation") == "entropy" else 1  # there beta_u enters once
+            nn.init.constant_(self.beta_u, START_BETA_U * entries)
 
     def learned(self) -> dict[str, Tensor | float]:
         if self.options.get("activation") == "mixing":
             return {"beta_a": 0.0, "beta_u": 0.0}
         if self.beta_a is None:
-            raise ValueError("EMRouting has no costs yet; give it to a layer, or call bind(num_parents)")
+            raise ValueError("EMRouting has no costs yet; give it to a layer, or call bind(num_parents, vote_size)")
         return {"beta_a": self.beta_a / self.logit_scale, "beta_u": self.beta_u}
 
     @property
