@@ -1,0 +1,94 @@
+"""Route one synthetic set of votes with all five algorithms: a table, and a picture of the couplings per iteration.
+
+Twelve children vote for three parents. Children 0 to 4 agree about the pose of parent A, children 5 to 8 about that
+of parent B, and the last three agree with nobody. A routing should give each group to its parent.
+"""
+
+import argparse
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from torchcaps.routing import dynamic_routing, em_routing, entropy_routing, kmeans_routing, uniform_routing
+
+GROUPS = {"A": range(5), "B": range(5, 9), "nobody": range(9, 12)}
+ROUTINGS = {
+    "uniform": lambda votes: uniform_routing(votes, return_trace=True),
+    "dynamic": lambda votes: dynamic_routing(votes, return_trace=True),
+    "kmeans": lambda votes: kmeans_routing(votes, num_iterations=2, return_trace=True),
+    "entropy": lambda votes: entropy_routing(votes, return_trace=True),
+    "em": lambda votes: em_routing(votes, torch.ones(votes.shape[:2]), beta_a=0.0, beta_u=0.0, return_trace=True),
+}
+
+
+def make_votes(generator: torch.Generator) -> Tensor:
+    """Votes (1, 12, 3, 8): two groups that agree about one parent each, noise everywhere else."""
+    votes = 0.7 * torch.randn(12, 3, 8, generator=generator)
+    for parent, group in enumerate(("A", "B")):
+        pose = torch.nn.functional.normalize(torch.randn(8, generator=generator), dim=0)
+        children = torch.tensor(list(GROUPS[group]))
+        votes[children, parent] = 2 * pose + 0.1 * torch.randn(len(children), 8, generator=generator)
+    return votes.unsqueeze(0)
+
+
+def draw(results: dict, path: Path) -> None:
+    """One row per routing, one column per iteration: couplings of children (rows) to parents (columns)."""
+    num_steps = max(len(result.trace) for result in results.values())
+    figure, axes = plt.subplots(len(results), num_steps, figsize=(2.0 * num_steps + 1.8, 2.1 * len(results)))
+    image = None
+    for row, (name, result) in zip(axes, results.items(), strict=True):
+        for step, axis in enumerate(row):
+            if step >= len(result.trace):
+                axis.set_axis_off()
+                continue
+            image = axis.imshow(result.trace[step].coupling[0], vmin=0, vmax=1, cmap="cividis", aspect="auto")
+            axis.set_xticks(range(3), ["A", "B", "C"])
+            axis.set_yticks([2, 6.5, 10], list(GROUPS) if step == 0 else ["", "", ""])
+            axis.tick_params(length=0)
+            for border in (4.5, 8.5):
+                axis.axhline(border, color="white", linewidth=1)
+            axis.set_title(f"{name}, step {step + 1}", fontsize=9)
+    figure.supxlabel("parent", fontsize=10)
+    figure.supylabel("children, by the parent they agree about", fontsize=10)
+    figure.suptitle("Couplings: how each child shares itself among the parents")
+    figure.tight_layout(rect=(0.02, 0.02, 0.9, 1))
+    figure.colorbar(image, cax=figure.add_axes((0.92, 0.1, 0.02, 0.75)), label="coupling")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("out/couplings.png"), help="where to write the picture")
+    arguments = parser.parse_args()
+    votes = make_votes(torch.Generator().manual_seed(0))
+    results = {name: routing(votes) for name, routing in ROUTINGS.items()}
+
+    table = Table(title="Twelve children, three parents: mean coupling of a group to its parent")
+    for column in ("routing", "steps", "A to A", "B to B", "activation A, B, C", "objective, first to last"):
+        table.add_column(column)
+    for name, result in results.items():
+        coupling, activations = result.coupling[0], result.capsules.activations[0]
+        objective = [step.objective.item() for step in result.trace]
+        table.add_row(
+            name,
+            str(len(result.trace)),
+            *(f"{coupling[list(GROUPS[group]), parent].mean():.2f}" for parent, group in enumerate(("A", "B"))),
+            ", ".join(f"{activation:.2f}" for activation in activations.tolist()),
+            " -> ".join(f"{value:.2f}" for value in dict.fromkeys((objective[0], objective[-1]))),
+        )
+    Console().print(table)
+    draw(results, arguments.out)
+    Console().print(f"couplings of every iteration: {arguments.out}")
+
+
+if __name__ == "__main__":
+    main()
