@@ -223,6 +223,14 @@ def test_plus_plus_draws_in_proportion_to_squared_distance():
     assert 0.0 not in from_zero
 
 
+def test_a_dot_start_never_draws_a_zero_vector():
+    data = torch.cat([torch.zeros(50, 2), torch.eye(2)]).double()
+    for seed in range(10):
+        generator = torch.Generator().manual_seed(seed)
+        start = kmeans(data, 2, num_iterations=0, generator=generator).centres
+        torch.testing.assert_close(start.sum(0), torch.ones(2).double())
+
+
 def test_same_generator_same_result_and_tolerance_ends_early():
     data = blobs(3, 30, 2, seed=1)
     runs = [kmeans(data, 3, generator=torch.Generator().manual_seed(7)) for _ in range(2)]
