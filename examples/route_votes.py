@@ -41,7 +41,7 @@ def make_votes(generator: torch.Generator) -> Tensor:
 def draw(results: dict, path: Path) -> None:
     """One row per routing, one column per iteration: couplings of children (rows) to parents (columns)."""
     num_steps = max(len(result.trace) for result in results.values())
-    figure, axes = plt.subplots(len(results), num_steps, figsize=(2.0 * num_steps + 1.8, 2.1 * len(results)))
+    figure, axes = plt.subplots(len(results), num_steps, figsize=(8, 10), layout="constrained")
     image = None
     for row, (name, result) in zip(axes, results.items(), strict=True):
         for step, axis in enumerate(row):
@@ -58,8 +58,7 @@ def draw(results: dict, path: Path) -> None:
     figure.supxlabel("parent", fontsize=10)
     figure.supylabel("children, by the parent they agree about", fontsize=10)
     figure.suptitle("Couplings: how each child shares itself among the parents")
-    figure.tight_layout(rect=(0.02, 0.02, 0.9, 1))
-    figure.colorbar(image, cax=figure.add_axes((0.92, 0.1, 0.02, 0.75)), label="coupling")
+    figure.colorbar(image, ax=axes, label="coupling", shrink=0.6)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     plt.close(figure)
