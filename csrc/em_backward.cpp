@@ -1,0 +1,582 @@
+// Exact backward of EM routing, all iterations unrolled; derivation in routing/em/README.md.
+//
+// For t = T-1 .. 1 one pass over the votes takes the couplings R and the gradients g of their logits, keeps both
+// as coefficients, and sums what the Gaussians of iteration t-1 receive. As every gradient of a vote is then a
+// known combination of straight lines in that vote, one last pass forms it and spends it on poses and weights.
+#include "em_context.h"
+
+namespace torchcaps {
+namespace em {
+namespace {
+
+// Gradient of a vote: the sum over terms of coefficient * (slope * delta + height), delta measured from the mean
+// of iteration 0. Term 0 is the M-step of iteration 0, terms 2t-1 and 2t are M-step and E-step of iteration t.
+constexpr int num_terms(int64_t iterations) { return int(2 * iterations - 1); }
+
+// What an M-step gives back to a weight r = R a: constant + sum over entries of (linear + quadratic d) d.
+template <class T>
+struct Response {
+  Vec<T>* linear;      // [vectors][D]
+  Vec<T>* quadratic;   // [vectors][D]
+  Vec<T>* difference;  // [vectors][D]: d is measured from the mean of iteration t, votes from that of t - 1
+  Vec<T>* constant;    // [vectors]
+
+  static int64_t registers(const Layout<T>& layout) { return layout.vectors * (3 * layout.size + 1); }
+  Response(Vec<T>* start, const Layout<T>& layout)
+      : linear(start), quadratic(start + layout.entries()), difference(quadratic + layout.entries()),
+        constant(difference + layout.entries()) {}
+};
+
+// Gradients that arrive at the Gaussians of one window.
+template <class T>
+struct Arriving {
+  Vec<T>* mean;            // [vectors][D]
+  Vec<T>* variance;        // [vectors][D]
+  Vec<T>* log_activation;  // [vectors]
+
+  static int64_t registers(const Layout<T>& layout) { return layout.vectors * (2 * layout.size + 1); }
+  Arriving(Vec<T>* start, const Layout<T>& layout)
+      : mean(start), variance(start + layout.entries()), log_activation(variance + layout.entries()) {}
+};
+
+// response[Block][vectors] of the block's children in one window.
+template <int Block, class T>
+inline void respond(const Vec<T>* delta, const Response<T>& window, int vectors, int size, Vec<T>* response) {
+  const int stride = vectors * size;
+  for (int v = 0; v < vectors; v++) {
+    Vec<T> total[Block];
+    for (int m = 0; m < Block; m++) total[m] = window.constant[v];
+    for (int h = v * size; h < (v + 1) * size; h++) {
+      const Vec<T> linear = window.linear[h], quadratic = window.quadratic[h], difference = window.difference[h];
+      for (int m = 0; m < Block; m++) {
+        const Vec<T> d = delta[m * stride + h] + difference;
+        total[m] += (linear + quadratic * d) * d;
+      }
+    }
+    for (int m = 0; m < Block; m++) response[m * vectors + v] = total[m];
+  }
+}
+
+// delta[Block][vectors][D] becomes the gradient of the votes. `lines` is [vectors][D][terms] of (slope, height),
+// `coefficients[m]` is [vectors][terms - 1], `first` the coefficient of term 0. Adds twice the response of the
+// first M-step, without its constant, to doubled[Block].
+template <int Block, int Terms, class T>
+inline void vote_gradients(const Vec<T>* lines, const Vec<T>* const* coefficients, const T* first, int terms,
+                           int vectors, int size, Vec<T>* delta, Vec<T>* doubled) {
+  const int count = Terms ? Terms : terms, stride = vectors * size;
+  for (int v = 0; v < vectors; v++) {
+    const Vec<T>* coefficient[Block];
+    Vec<T> response[Block];
+    for (int m = 0; m < Block; m++) {
+      coefficient[m] = coefficients[m] + v * (count - 1);
+      response[m] = doubled[m];
+    }
+    for (int h = v * size; h < (v + 1) * size; h++) {
+      const Vec<T>* line = lines + h * 2 * count;
+      Vec<T> d[Block], total[Block];
+      for (int m = 0; m < Block; m++) {
+        d[m] = delta[m * stride + h];
+        const Vec<T> value = line[0] * d[m] + line[1];
+        response[m] += (value + line[1]) * d[m];
+        total[m] = value * first[m];
+      }
+      for (int u = 1; u < count; u++)
+        for (int m = 0; m < Block; m++)
+          total[m] += coefficient[m][u - 1] * (line[2 * u] * d[m] + line[2 * u + 1]);
+      for (int m = 0; m < Block; m++) delta[m * stride + h] = total[m];
+    }
+    for (int m = 0; m < Block; m++) doubled[m] = response[m];
+  }
+}
+
+template <class T>
+struct Gradients {
+  T* poses;        // (B, I, R * K)
+  T* activations;  // (B, I)
+  T* weight;       // (transforms, J, K, D / R)
+  T* bias;         // (transforms, J, D), or null
+  T* beta_a;       // (J)
+  T* beta_u;       // (J)
+};
+
+template <class T, class Shape>
+class Backward {
+ public:
+  Backward(const Votes<T>& votes, const EmOptions<T>& options, int threads, const T* state, const T* out_poses,
+           const T* out_activations, const Gradients<T>& gradients)
+      : context_(votes, options, threads),
+        votes_(votes),
+        options_(options),
+        layout_(context_.layout),
+        terms_(num_terms(options.iterations)),
+        state_(state),
+        out_poses_(out_poses),
+        out_activations_(out_activations),
+        gradients_(gradients),
+        workers_(context_.threads) {
+    const int64_t per_window = Gaussians<T>::registers(layout_) + Arriving<T>::registers(layout_) +
+                               Response<T>::registers(layout_) + Sums<T>::registers(layout_) +
+                               2 * terms_ * layout_.entries() + votes.slots * coefficients();
+    tile_ = context_.tile_size(per_window * votes.windows * sizeof(Vec<T>));
+    const int64_t windows = tile_ * votes.windows;
+    for (Worker& worker : workers_) {
+      worker.gaussians = take(windows * Gaussians<T>::registers(layout_));
+      worker.arriving = take(windows * Arriving<T>::registers(layout_));
+      worker.responses = take(windows * Response<T>::registers(layout_));
+      worker.lines = take(windows * 2 * terms_ * layout_.entries());
+      worker.coefficients = take(windows * votes.slots * coefficients());
+      worker.sums = take(windows * Sums<T>::registers(layout_));
+      worker.bench.take(context_.frame, layout_, context_.plan.most_sights, context_.global);
+      worker.response = take((context_.global ? context_.plan.most_sights : 1) * block * layout_.vectors);
+      for (Vec<T>*& records : worker.records) records = take(this->records());
+      worker.pose = take(Plan::largest_unit * votes.pose_size());
+      worker.beta = take(2 * layout_.vectors);
+      worker.weight = take(votes.transforms * context_.weight_registers);
+      worker.bias = votes.bias ? take(votes.transforms * layout_.entries()) : nullptr;
+    }
+  }
+
+  void run() {
+#pragma omp parallel num_threads(context_.threads)
+    {
+      context_.pack();
+      Worker& self = workers_[omp_get_thread_num()];
+      std::fill(self.beta, self.beta + 2 * layout_.vectors, Vec<T>{});
+      std::fill(self.weight, self.weight + votes_.transforms * context_.weight_registers, Vec<T>{});
+      if (self.bias) std::fill(self.bias, self.bias + votes_.transforms * layout_.entries(), Vec<T>{});
+      context_.for_tiles(tile_, [this](const Team& team, int64_t first, int64_t last, int home) {
+        descend(team, first, last, home);
+      });
+#pragma omp barrier
+      const int count = omp_get_num_threads();
+      write_lanes(&Worker::weight, count, votes_.inner * votes_.outer, gradients_.weight);
+      if (votes_.bias) write_lanes(&Worker::bias, count, layout_.size, gradients_.bias);
+#pragma omp single
+      write_betas(count);
+    }
+  }
+
+ private:
+  // The first five are shared by a team that works at home; windows of a tile are numbered through.
+  struct Worker {
+    Vec<T>* gaussians;     // [windows]: of iteration t - 1; in the last pass their means are those of iteration 0
+    Vec<T>* arriving;      // [windows]: at the Gaussians of iteration t
+    Vec<T>* responses;     // [windows]: of iteration t
+    Vec<T>* lines;         // [windows][vectors][D][terms][2]
+    Vec<T>* coefficients;  // [windows][N][vectors][terms - 1]
+    Vec<T>* sums;          // [windows]: over the children this worker visits
+    Vec<T>* response;      // [sights][block][vectors] of the children at hand
+    Vec<T>* records[3];    // of one window: iterations t, t - 1 and 0
+    Vec<T>* pose;          // [unit][R * K]: gradients of the poses at hand, lanes not yet summed
+    Vec<T>* beta;          // [2][vectors]: this worker's gradients of beta_a, beta_u,
+    Vec<T>* weight;        // the packed weights,
+    Vec<T>* bias;          // and the packed bias
+    Bench<T> bench;
+  };
+
+  // All iterations, last to first, for the examples [first, last).
+  void descend(const Team& team, int64_t first, int64_t last, int home) {
+    Worker& shared = workers_[home];
+    Worker& self = team.size > 1 ? workers_[team.rank] : shared;
+    int64_t mine, end;
+    team.share((last - first) * votes_.windows, mine, end);
+    clear_children(team, first, last);
+    for (int64_t w = mine; w < end; w++) receive(shared, self, first, w);
+    for (int64_t t = options_.iterations - 1;; t--) {
+      team.wait();
+      T total = 0;
+      for (int64_t w = mine; w < end; w++) {
+        if (w == mine || w % votes_.windows == 0) total = mixing_total(shared, self, first, w, t);
+        prepare(shared, self, first, w, t, total);
+      }
+      team.wait();
+      visit(team, first, last, shared, self, t);
+      if (t == 0) break;
+      team.wait();
+      for (int64_t w = mine; w < end; w++) {
+        gather(team, home, w);
+        hand_down(shared, w);
+      }
+    }
+    team.wait();
+  }
+
+  // Children that no window sees get gradient 0.
+  void clear_children(const Team& team, int64_t first, int64_t last) const {
+    int64_t child, end;
+    team.share((last - first) * votes_.children, child, end);
+    child += first * votes_.children, end += first * votes_.children;
+    std::fill(gradients_.activations + child, gradients_.activations + end, T(0));
+    std::fill(gradients_.poses + child * votes_.pose_size(), gradients_.poses + end * votes_.pose_size(), T(0));
+  }
+
+  const Vec<T>* load_records(Worker& self, int which, int64_t first, int64_t w, int64_t t) const {
+    const int64_t example = first + w / votes_.windows, window = w % votes_.windows;
+    const T* source = state_ + layout_.record_at(example, t, options_.iterations, window) * Simd<T>::width;
+    std::memcpy(self.records[which], source, records() * sizeof(Vec<T>));
+    return self.records[which];
+  }
+
+  Record<T> record(const Vec<T>* records, int v) const {
+    return {const_cast<Vec<T>*>(records) + v * layout_.record(), layout_.size};
+  }
+
+  // The gradients of the results arrive at the last Gaussians.
+  void receive(Worker& shared, Worker& self, int64_t first, int64_t w) const {
+    const Arriving<T> arriving(shared.arriving + w * Arriving<T>::registers(layout_), layout_);
+    const Vec<T>* records = load_records(self, 0, first, w, options_.iterations - 1);
+    const int64_t parents = (first * votes_.windows + w) * votes_.parents;
+    for (int v = 0; v < layout_.vectors; v++) {
+      const Vec<T> activation = exp(log_activation(record(records, v)));
+      Vec<T> grad_activation{};
+      for (int h = 0; h < layout_.size; h++) arriving.mean[v * layout_.size + h] = Vec<T>{};
+      for (int lane = 0; lane < Simd<T>::width && v * Simd<T>::width + lane < votes_.parents; lane++) {
+        const int64_t parent = parents + v * Simd<T>::width + lane;
+        grad_activation[lane] = out_activations_[parent];
+        for (int h = 0; h < layout_.size; h++)
+          arriving.mean[v * layout_.size + h][lane] = out_poses_[parent * layout_.size + h];
+      }
+      arriving.log_activation[v] = grad_activation * activation;
+    }
+    std::fill(arriving.variance, arriving.variance + layout_.entries(), Vec<T>{});
+  }
+
+  Vec<T> log_activation(const Record<T>& record) const {
+    return options_.activation == EmOptions<T>::mixing ? record.logit() : log_sigmoid<T>(record.logit());
+  }
+
+  // d log(total mass) / d mass times what arrives at all log activations of the example of window w.
+  T mixing_total(const Worker& shared, Worker& self, int64_t first, int64_t w, int64_t t) const {
+    if (options_.activation != EmOptions<T>::mixing) return 0;
+    const int64_t start = w / votes_.windows * votes_.windows;
+    Vec<T> mass{}, arrived{};
+    for (int64_t k = start; k < start + votes_.windows; k++) {
+      const Vec<T>* records = load_records(self, 0, first, k, t);
+      const Arriving<T> arriving(shared.arriving + k * Arriving<T>::registers(layout_), layout_);
+      for (int v = 0; v < layout_.vectors; v++) {
+        mass += real_lanes(record(records, v).mass(), v);
+        arrived += arriving.log_activation[v];
+      }
+    }
+    const T total = sum_lanes<T>(mass);
+    return total < T(smallest_mass) ? T(0) : sum_lanes<T>(arrived) / total;
+  }
+
+  Vec<T> real_lanes(Vec<T> x, int v) const {
+    for (int lane = 0; lane < Simd<T>::width; lane++)
+      if (v * Simd<T>::width + lane >= votes_.parents) x[lane] = 0;
+    return x;
+  }
+
+  // Turns what arrives at the Gaussians of iteration t into the response of its M-step, and notes the lines of
+  // iteration t; fills the Gaussians of iteration t - 1.
+  void prepare(Worker& shared, Worker& self, int64_t first, int64_t w, int64_t t, T total) const {
+    const int64_t example = first + w / votes_.windows;
+    const int size = layout_.size;
+    const T least = T(smallest_mass), epsilon = T(options_.variance_epsilon);
+    const Vec<T>* now = load_records(self, 0, first, w, t);
+    const Vec<T>* start = load_records(self, 2, first, w, 0);
+    const Gaussians<T> gaussians(shared.gaussians + w * Gaussians<T>::registers(layout_), layout_);
+    prepare_gaussians(votes_, options_, layout_, load_records(self, 1, first, w, t > 0 ? t - 1 : 0), gaussians);
+    const Arriving<T> arriving(shared.arriving + w * Arriving<T>::registers(layout_), layout_);
+    const Response<T> response(shared.responses + w * Response<T>::registers(layout_), layout_);
+    for (int v = 0; v < layout_.vectors; v++) {
+      const Record<T> found = record(now, v);
+      Vec<T> grad_mass, per_precision;  // the gradient of a variance gets per_precision / variance
+      spend_activation(self, found, arriving.log_activation[v], v, example, t, total, grad_mass, per_precision);
+      const Vec<T> mass = found.mass(), zero{};
+      const auto starved = mass < least;
+      const Vec<T> inverse = T(1) / (starved ? zero + least : mass);
+      const Vec<T> missing = starved ? T(1) - mass * inverse : zero;  // a starved mean is drawn towards 0
+      Vec<T> constant = grad_mass;
+      for (int h = v * size; h < (v + 1) * size; h++) {
+        const Vec<T> mean = found.mean()[h - v * size], variance = found.variance()[h - v * size];
+        const Vec<T> grad_variance = arriving.variance[h] + per_precision / variance;
+        const Vec<T> linear = inverse * (arriving.mean[h] - T(2) * grad_variance * mean * missing);
+        const Vec<T> quadratic = inverse * grad_variance;
+        constant += starved ? linear * mean : quadratic * (epsilon - variance);
+        response.linear[h] = linear;
+        response.quadratic[h] = quadratic;
+        response.difference[h] = gaussians.mean[h] - mean;
+        note_lines(shared, gaussians, record(start, v).mean()[h - v * size], mean, linear, quadratic, w, h, t);
+      }
+      response.constant[v] = real_lanes(constant, v);
+    }
+  }
+
+  void note_lines(Worker& shared, const Gaussians<T>& before, Vec<T> start, Vec<T> mean, Vec<T> linear,
+                  Vec<T> quadratic, int64_t w, int h, int64_t t) const {
+    Vec<T>* lines = shared.lines + (w * layout_.entries() + h) * 2 * terms_;
+    Vec<T>* m_step = lines + 2 * (t > 0 ? 2 * t - 1 : 0);
+    m_step[0] = T(2) * quadratic;
+    m_step[1] = linear + T(2) * quadratic * (start - mean);
+    if (t == 0) return;
+    m_step[2] = -before.precision[h];
+    m_step[3] = before.precision[h] * (before.mean[h] - start);
+  }
+
+  // From the gradient of log a to those of mass, variance and betas.
+  void spend_activation(Worker& self, const Record<T>& found, Vec<T> arrived, int v, int64_t example, int64_t t,
+                        T total, Vec<T>& grad_mass, Vec<T>& per_precision) const {
+    const Vec<T> mass = found.mass(), zero{};
+    if (options_.activation == EmOptions<T>::mixing) {
+      const auto starved = mass < T(smallest_mass);
+      grad_mass = (starved ? zero : arrived / (starved ? zero + T(1) : mass)) - total;
+      per_precision = zero;
+      return;
+    }
+    const Vec<T> grad_bracket = options_.sharpness[t] * arrived * sigmoid<T>(-found.logit());
+    self.beta[v] += grad_bracket;
+    if (options_.activation == EmOptions<T>::entropy) {
+      self.beta[layout_.vectors + v] -= grad_bracket;
+      grad_mass = zero;
+      per_precision = T(-0.5) * grad_bracket;
+      return;
+    }
+    Vec<T> description{};  // cost = description * mass
+    for (int h = 0; h < layout_.size; h++) description += T(0.5) * log(found.variance()[h]);
+    for (int lane = 0; lane < Simd<T>::width && v * Simd<T>::width + lane < votes_.parents; lane++)
+      description[lane] += layout_.size * options_.beta_u[v * Simd<T>::width + lane];
+    const Vec<T> grad_cost = -grad_bracket * options_.inverse_mass[example];
+    self.beta[layout_.vectors + v] += T(layout_.size) * mass * grad_cost;
+    grad_mass = grad_cost * description;
+    per_precision = T(0.5) * grad_cost * mass;
+  }
+
+  void visit(const Team& team, int64_t first, int64_t last, Worker& shared, Worker& self, int64_t t) {
+    const int64_t windows = (last - first) * votes_.windows;
+    if (t > 0) std::fill(self.sums, self.sums + windows * Sums<T>::registers(layout_), Vec<T>{});
+    int64_t unit, end;
+    team.share(int64_t(context_.plan.units.size()), unit, end);
+    for (; unit < end; unit++) {
+      for (int64_t e = 0; e < last - first; e++) {
+        if (t > 0)
+          visit_unit(context_.plan.units[unit], first + e, shared, self, e * votes_.windows, t);
+        else
+          finish_unit(context_.plan.units[unit], first + e, shared, self, e * votes_.windows);
+      }
+    }
+  }
+
+  // Couplings of iteration t and the gradients of their logits, for one unit.
+  void visit_unit(const Unit& unit, int64_t example, Worker& shared, Worker& self, int64_t base, int64_t t) {
+    Bench<T>& bench = self.bench;
+    const int num_sights = context_.look(unit, example, bench);
+    const Vec<T>* gaussians = shared.gaussians + base * Gaussians<T>::registers(layout_);
+    T* grad_activations = gradients_.activations + example * votes_.children + unit.child;
+    context_.for_blocks(unit.count, [&](auto block_size, int offset) {
+      constexpr int Block = decltype(block_size)::value;
+      context_.for_competitions(num_sights, [&](int start, int count) {
+        const Sight* sights = bench.sights + start;
+        context_.template e_step<Block>(bench, gaussians, sights, count, offset);
+        for (int k = 0; k < count; k++) {
+          const Response<T> window(
+              shared.responses + (base + sights[k].window) * Response<T>::registers(layout_), layout_);
+          respond<Block, T>(bench.delta + k * Block * layout_.entries(), window, layout_.vectors, layout_.size,
+                            self.response + k * Block * layout_.vectors);
+        }
+        for (int m = 0; m < Block; m++) {
+          const T mean = mean_response(self, m, count, Block);
+          const Child<T>& child = bench.children[offset + m];
+          if (child.votes) grad_activations[offset + m] += mean;
+          for (int k = 0; k < count; k++) {
+            const int64_t slot = (base + sights[k].window) * votes_.slots + sights[k].slot + offset + m;
+            differentiate(self, k * Block + m, child.activation, mean, t, shared.coefficients + slot * coefficients());
+          }
+        }
+        for (int k = 0; k < count; k++) {
+          const Sums<T> sums(self.sums + (base + sights[k].window) * Sums<T>::registers(layout_), layout_);
+          accumulate<Block, T>(bench.delta + k * Block * layout_.entries(),
+                               self.response + k * Block * layout_.vectors, layout_.vectors, layout_.size, sums);
+        }
+      });
+    });
+  }
+
+  // Sum over the parents that compete for child m of R * response.
+  T mean_response(const Worker& self, int m, int count, int block_size) const {
+    Vec<T> total{};
+    for (int k = 0; k < count; k++) {
+      const int at = (k * block_size + m) * layout_.vectors;
+      for (int v = 0; v < layout_.vectors; v++) total += self.bench.coupling[at + v] * self.response[at + v];
+    }
+    return sum_lanes<T>(total);
+  }
+
+  // The response becomes the gradient of the logits; this and R a are kept as coefficients.
+  void differentiate(Worker& self, int at, T activation, T mean, int64_t t, Vec<T>* coefficients) const {
+    for (int v = 0; v < layout_.vectors; v++) {
+      const Vec<T> weight = self.bench.coupling[at * layout_.vectors + v] * activation;
+      Vec<T>& response = self.response[at * layout_.vectors + v];
+      response = weight * (response - mean);
+      coefficients[v * (terms_ - 1) + 2 * t - 2] = weight;
+      coefficients[v * (terms_ - 1) + 2 * t - 1] = response;
+    }
+  }
+
+  void gather(const Team& team, int home, int64_t w) {
+    const int64_t count = Sums<T>::registers(layout_);
+    for (int other = 1; other < team.size; other++)
+      for (int64_t k = w * count; k < (w + 1) * count; k++) workers_[home].sums[k] += workers_[other].sums[k];
+  }
+
+  // Gradients of the logits become gradients of the Gaussians they were computed from.
+  void hand_down(Worker& shared, int64_t w) const {
+    const Sums<T> sums(shared.sums + w * Sums<T>::registers(layout_), layout_);
+    const Gaussians<T> gaussians(shared.gaussians + w * Gaussians<T>::registers(layout_), layout_);
+    const Arriving<T> arriving(shared.arriving + w * Arriving<T>::registers(layout_), layout_);
+    for (int v = 0; v < layout_.vectors; v++) {
+      arriving.log_activation[v] = sums.mass[v];
+      for (int h = v * layout_.size; h < (v + 1) * layout_.size; h++) {
+        const Vec<T> precision = gaussians.precision[h];
+        arriving.mean[h] = sums.first[h] * precision;
+        arriving.variance[h] = T(0.5) * precision * (sums.second[h] * precision - sums.mass[v]);
+      }
+    }
+  }
+
+  // The last pass for one unit: gradients of its votes, spent on poses, activations and weights.
+  void finish_unit(const Unit& unit, int64_t example, Worker& shared, Worker& self, int64_t base) {
+    Bench<T>& bench = self.bench;
+    const int num_sights = context_.look(unit, example, bench);
+    if (num_sights == 0) return;
+    const int64_t pose_size = votes_.pose_size();
+    const T coupling = context_.first_coupling(num_sights);
+    std::fill(self.pose, self.pose + unit.count * pose_size, Vec<T>{});
+    Vec<T> responses[Plan::largest_unit] = {};
+    for (int k = 0; k < num_sights; k++) {
+      const Sight sight = bench.sights[k];
+      context_.for_blocks(unit.count, [&](auto block_size, int offset) {
+        form_vote_gradients<decltype(block_size)::value>(shared, self, sight, offset, base, coupling, responses);
+        for (int m = 0; m < decltype(block_size)::value; m++)
+          spend_vote_gradient(self, sight.slot + offset + m, bench.delta + m * layout_.entries(),
+                              bench.children[offset + m].pose, self.pose + (offset + m) * pose_size);
+      });
+    }
+    const int64_t child = example * votes_.children + unit.child;
+    for (int m = 0; m < unit.count; m++) {
+      if (!bench.children[m].votes) continue;
+      gradients_.activations[child + m] += coupling * sum_lanes<T>(responses[m]);
+      for (int64_t k = 0; k < pose_size; k++)
+        gradients_.poses[(child + m) * pose_size + k] = sum_lanes<T>(self.pose[m * pose_size + k]);
+    }
+  }
+
+  // Fills bench.delta with the gradients of the votes of a block, and adds the response of the first M-step.
+  template <int Block>
+  void form_vote_gradients(Worker& shared, Worker& self, const Sight& sight, int offset, int64_t base, T coupling,
+                           Vec<T>* responses) {
+    Bench<T>& bench = self.bench;
+    const int64_t w = base + sight.window;
+    const Vec<T>* start = shared.gaussians + w * Gaussians<T>::registers(layout_);
+    const Vec<T>* lines = shared.lines + w * 2 * terms_ * layout_.entries();
+    const Response<T> window(shared.responses + w * Response<T>::registers(layout_), layout_);
+    const Vec<T>* coefficients[Block];
+    T first[Block];
+    Vec<T> doubled[Block] = {};
+    for (int m = 0; m < Block; m++) {
+      const int64_t slot = w * votes_.slots + sight.slot + offset + m;
+      coefficients[m] = shared.coefficients + slot * this->coefficients();
+      first[m] = coupling * bench.children[offset + m].activation;
+    }
+    context_.template centre_votes<Block>(bench, sight, offset, start, bench.delta);
+    if (terms_ == 5)
+      vote_gradients<Block, 5, T>(lines, coefficients, first, 5, layout_.vectors, layout_.size, bench.delta, doubled);
+    else
+      vote_gradients<Block, 0, T>(lines, coefficients, first, terms_, layout_.vectors, layout_.size, bench.delta,
+                                  doubled);
+    for (int m = 0; m < Block; m++) {
+      responses[offset + m] += T(0.5) * doubled[m];
+      for (int v = 0; v < layout_.vectors; v++) responses[offset + m] += window.constant[v];
+    }
+  }
+
+  void spend_vote_gradient(Worker& self, int64_t slot, const Vec<T>* grad_vote, const T* pose, Vec<T>* grad_pose) {
+    const int64_t transform = votes_.transform_at(slot);
+    add_pose_gradient<T>(context_.shape, grad_vote, context_.weight_of(slot), layout_.vectors, grad_pose);
+    add_weight_gradient<T>(context_.shape, pose, grad_vote, layout_.vectors,
+                           self.weight + transform * context_.weight_registers);
+    if (!self.bias) return;
+    Vec<T>* grad_bias = self.bias + transform * layout_.entries();
+    for (int h = 0; h < layout_.entries(); h++) grad_bias[h] += grad_vote[h];
+  }
+
+  // Sums the workers' packed gradients and unpacks them: [transforms][vectors][count] -> (transforms, J, count).
+  void write_lanes(Vec<T>* Worker::*part, int num_workers, int64_t count, T* target) const {
+    constexpr int width = Simd<T>::width;
+#pragma omp for schedule(static)
+    for (int64_t k = 0; k < votes_.transforms; k++) {
+      for (int v = 0; v < layout_.vectors; v++) {
+        for (int64_t e = 0; e < count; e++) {
+          Vec<T> total{};
+          for (int n = 0; n < num_workers; n++) total += (workers_[n].*part)[(k * layout_.vectors + v) * count + e];
+          for (int lane = 0; lane < width && v * width + lane < votes_.parents; lane++)
+            target[(k * votes_.parents + v * width + lane) * count + e] = total[lane];
+        }
+      }
+    }
+  }
+
+  void write_betas(int num_workers) const {
+    for (int64_t j = 0; j < votes_.parents; j++) {
+      const int v = int(j / Simd<T>::width), lane = int(j % Simd<T>::width);
+      T beta_a = 0, beta_u = 0;
+      for (int n = 0; n < num_workers; n++) {
+        beta_a += workers_[n].beta[v][lane];
+        beta_u += workers_[n].beta[layout_.vectors + v][lane];
+      }
+      gradients_.beta_a[j] = beta_a;
+      gradients_.beta_u[j] = beta_u;
+    }
+  }
+
+  int64_t records() const { return int64_t(layout_.vectors) * layout_.record(); }
+  int64_t coefficients() const { return int64_t(layout_.vectors) * (terms_ - 1); }  // of one slot
+  Vec<T>* take(int64_t registers) { return context_.frame.template take<Vec<T>>(registers); }
+
+  Context<T, Shape> context_;
+  const Votes<T>& votes_;
+  const EmOptions<T>& options_;
+  const Layout<T>& layout_;
+  const int terms_;
+  const T *state_, *out_poses_, *out_activations_;
+  const Gradients<T> gradients_;
+  std::vector<Worker> workers_;
+  int64_t tile_;
+};
+
+template <class T>
+int backward(const Votes<T>* votes, const EmOptions<T>* options, const T* state, const T* out_poses,
+             const T* out_activations, const Gradients<T>& gradients, int threads) {
+  return guarded([&] {
+    check(*votes, *options);
+    require(state && out_poses && out_activations && (!votes->bias || gradients.bias));
+    with_shape(*votes, [&](auto shape) {
+      using Shape = std::remove_pointer_t<decltype(shape)>;
+      Backward<T, Shape>(*votes, *options, threads, state, out_poses, out_activations, gradients).run();
+    });
+  });
+}
+
+}  // namespace
+}  // namespace em
+}  // namespace torchcaps
+
+// `state` is what the forward saved; out_* are the gradients of its results.
+TORCHCAPS_EXPORT int torchcaps_em_backward_f32(const torchcaps::Votes<float>* votes,
+                                               const torchcaps::EmOptions<float>* options, const float* state,
+                                               const float* out_poses, const float* out_activations, float* poses,
+                                               float* activations, float* weight, float* bias, float* beta_a,
+                                               float* beta_u, int threads) {
+  return torchcaps::em::backward<float>(votes, options, state, out_poses, out_activations,
+                                        {poses, activations, weight, bias, beta_a, beta_u}, threads);
+}
+
+TORCHCAPS_EXPORT int torchcaps_em_backward_f64(const torchcaps::Votes<double>* votes,
+                                               const torchcaps::EmOptions<double>* options, const double* state,
+                                               const double* out_poses, const double* out_activations,
+                                               double* poses, double* activations, double* weight, double* bias,
+                                               double* beta_a, double* beta_u, int threads) {
+  return torchcaps::em::backward<double>(votes, options, state, out_poses, out_activations,
+                                         {poses, activations, weight, bias, beta_a, beta_u}, threads);
+}

@@ -1,0 +1,127 @@
+// Couplings of any iteration of EM routing, from the state that the forward saved.
+#include "em_context.h"
+
+namespace torchcaps {
+namespace em {
+namespace {
+
+template <class T, class Shape>
+class Couplings {
+ public:
+  Couplings(const Votes<T>& votes, const EmOptions<T>& options, int threads, const T* state, int64_t iteration,
+            T* coupling, T* likelihood)
+      : context_(votes, options, threads),
+        votes_(votes),
+        layout_(context_.layout),
+        state_(state),
+        iteration_(iteration),
+        coupling_(coupling),
+        likelihood_(likelihood),
+        workers_(context_.threads) {
+    for (Worker& worker : workers_) {
+      const int64_t registers = Gaussians<T>::registers(layout_) * votes.windows;
+      worker.gaussians = context_.frame.template take<Vec<T>>(registers);
+      worker.records = context_.frame.template take<Vec<T>>(layout_.vectors * layout_.record());
+      worker.bench.take(context_.frame, layout_, context_.plan.most_sights, context_.global);
+    }
+  }
+
+  void run() {
+#pragma omp parallel num_threads(context_.threads)
+    {
+      context_.pack();
+      Worker& self = workers_[omp_get_thread_num()];
+#pragma omp for schedule(static)
+      for (int64_t example = 0; example < votes_.examples; example++) write_example(self, example);
+    }
+  }
+
+ private:
+  struct Worker {
+    Vec<T>* gaussians;
+    Vec<T>* records;
+    Bench<T> bench;
+  };
+
+  void write_example(Worker& self, int64_t example) const {
+    const int64_t size = votes_.windows * votes_.slots * votes_.parents;
+    if (coupling_) std::fill(coupling_ + example * size, coupling_ + (example + 1) * size, T(0));
+    for (int64_t window = 0; iteration_ > 0 && window < votes_.windows; window++) {
+      const int64_t at = layout_.record_at(example, iteration_ - 1, context_.options.iterations, window);
+      std::memcpy(self.records, state_ + at * Simd<T>::width, layout_.vectors * layout_.record() * sizeof(Vec<T>));
+      const Gaussians<T> gaussians(self.gaussians + window * Gaussians<T>::registers(layout_), layout_);
+      prepare_gaussians(votes_, context_.options, layout_, self.records, gaussians);
+    }
+    T likelihood = 0;
+    for (const Unit& unit : context_.plan.units) likelihood += write_unit(self, unit, example);
+    if (likelihood_) likelihood_[example] = likelihood;
+  }
+
+  // Returns the share of the unit's children in the log-likelihood.
+  T write_unit(Worker& self, const Unit& unit, int64_t example) const {
+    Bench<T>& bench = self.bench;
+    const int num_sights = context_.look(unit, example, bench);
+    T likelihood = 0;
+    for (int m = 0; m < unit.count; m++) {
+      if (!bench.children[m].votes) continue;
+      context_.for_competitions(num_sights, [&](int start, int count) {
+        T log_total = 0;
+        if (iteration_ > 0)
+          context_.template e_step<1>(bench, self.gaussians, bench.sights + start, count, m, &log_total);
+        else
+          std::fill(bench.coupling, bench.coupling + count * layout_.vectors,
+                    broadcast<T>(context_.first_coupling(num_sights)));
+        likelihood += bench.children[m].activation * log_total;
+        for (int k = 0; coupling_ && k < count; k++) {
+          const Sight& sight = bench.sights[start + k];
+          const int64_t slot = (example * votes_.windows + sight.window) * votes_.slots + sight.slot + m;
+          for (int64_t j = 0; j < votes_.parents; j++)
+            coupling_[slot * votes_.parents + j] =
+                bench.coupling[k * layout_.vectors + j / Simd<T>::width][j % Simd<T>::width];
+        }
+      });
+    }
+    return likelihood;
+  }
+
+  Context<T, Shape> context_;
+  const Votes<T>& votes_;
+  const Layout<T>& layout_;
+  const T* state_;
+  const int64_t iteration_;
+  T *coupling_, *likelihood_;
+  std::vector<Worker> workers_;
+};
+
+template <class T>
+int couplings(const Votes<T>* votes, const EmOptions<T>* options, const T* state, int64_t iteration, T* coupling,
+              T* likelihood, int threads) {
+  return guarded([&] {
+    check(*votes, *options);
+    require(state && iteration >= 0 && iteration <= options->iterations);
+    with_shape(*votes, [&](auto shape) {
+      using Shape = std::remove_pointer_t<decltype(shape)>;
+      Couplings<T, Shape>(*votes, *options, threads, state, iteration, coupling, likelihood).run();
+    });
+  });
+}
+
+}  // namespace
+}  // namespace em
+}  // namespace torchcaps
+
+// Couplings R (B, S, N, J) that iteration `iteration` of the M-step used, 0 where there is no vote; `iteration` may
+// be T: those an E-step after the last M-step would give. Either result may be null. `likelihood` (B) is the sum
+// over children of a_i log sum_j a_j p_ij under the Gaussians of iteration - 1, without the factors 2 pi.
+TORCHCAPS_EXPORT int torchcaps_em_coupling_f32(const torchcaps::Votes<float>* votes,
+                                               const torchcaps::EmOptions<float>* options, const float* state,
+                                               int64_t iteration, float* coupling, float* likelihood, int threads) {
+  return torchcaps::em::couplings(votes, options, state, iteration, coupling, likelihood, threads);
+}
+
+TORCHCAPS_EXPORT int torchcaps_em_coupling_f64(const torchcaps::Votes<double>* votes,
+                                               const torchcaps::EmOptions<double>* options, const double* state,
+                                               int64_t iteration, double* coupling, double* likelihood,
+                                               int threads) {
+  return torchcaps::em::couplings(votes, options, state, iteration, coupling, likelihood, threads);
+}

@@ -1,0 +1,319 @@
+// Forward of EM routing. One pass over the votes per iteration: the E-step of the previous Gaussians and the
+// sums of the next M-step, measured from the previous means so that variances do not cancel.
+#include "em_context.h"
+
+namespace torchcaps {
+namespace em {
+namespace {
+
+// A variance is taken again, from the new mean, where old and new mean differ by more than this many variances.
+template <class T>
+constexpr T recentre_limit = sizeof(T) == 4 ? T(50) : T(1e6);
+
+template <class T, class Shape>
+class Forward {
+ public:
+  Forward(const Votes<T>& votes, const EmOptions<T>& options, int threads, T* poses, T* activations, T* state)
+      : context_(votes, options, threads),
+        votes_(votes),
+        options_(options),
+        layout_(context_.layout),
+        poses_(poses),
+        activations_(activations),
+        state_(state),
+        workers_(context_.threads) {
+    const int64_t per_window = Gaussians<T>::registers(layout_) + Sums<T>::registers(layout_) +
+                               layout_.entries() + records();
+    tile_ = context_.tile_size(per_window * votes.windows * sizeof(Vec<T>));
+    const int64_t windows = tile_ * votes.windows;
+    for (Worker& worker : workers_) {
+      worker.gaussians = take(windows * Gaussians<T>::registers(layout_));
+      worker.records = take(windows * records());
+      worker.shift = take(windows * layout_.entries());
+      worker.sums = take(windows * Sums<T>::registers(layout_));
+      worker.again = context_.frame.template take<uint8_t>(windows);
+      worker.bench.take(context_.frame, layout_, context_.plan.most_sights, context_.global);
+    }
+  }
+
+  void run() {
+#pragma omp parallel num_threads(context_.threads)
+    {
+      context_.pack();
+      context_.for_tiles(tile_, [this](const Team& team, int64_t first, int64_t last, int home) {
+        route(team, first, last, home);
+      });
+    }
+  }
+
+ private:
+  // The first four are shared by a team that works at home; windows of a tile are numbered through.
+  struct Worker {
+    Vec<T>* gaussians;  // [windows]: where this iteration's votes are measured from
+    Vec<T>* records;    // [windows][vectors]: what this iteration finds
+    Vec<T>* shift;      // [windows][vectors][D]: new mean - old mean
+    uint8_t* again;     // [windows]: the variance has to be taken again
+    Vec<T>* sums;       // [windows]: over the children this worker visits
+    Bench<T> bench;
+  };
+
+  // All iterations for the examples [first, last).
+  void route(const Team& team, int64_t first, int64_t last, int home) {
+    const int64_t windows = (last - first) * votes_.windows;
+    int64_t mine, end;
+    team.share(windows, mine, end);
+    Worker& shared = workers_[home];
+    for (int64_t w = mine; w < end; w++) choose_centre(team, shared, first, w);
+    for (int64_t t = 0; t < options_.iterations; t++) {
+      team.wait();
+      visit(team, first, last, shared, t, nullptr);
+      team.wait();
+      for (int64_t w = mine; w < end; w++) {
+        gather(team, home, w);
+        shared.again[w] = fit(shared, w, false);
+      }
+      team.wait();
+      if (std::find(shared.again, shared.again + windows, 1) != shared.again + windows) {
+        visit(team, first, last, shared, t, shared.again);
+        team.wait();
+        for (int64_t w = mine; w < end; w++) {
+          if (!shared.again[w]) continue;
+          gather(team, home, w);
+          fit(shared, w, true);
+        }
+        team.wait();
+      }
+      T log_total = 0;
+      for (int64_t w = mine; w < end; w++) {
+        if (w == mine || w % votes_.windows == 0) log_total = log_total_mass(shared, w);
+        conclude(shared, first, w, t, log_total);
+      }
+    }
+  }
+
+  Worker& self_of(const Team& team, Worker& shared) { return team.size > 1 ? workers_[team.rank] : shared; }
+
+  // The first votes are measured from the vote of the first slot.
+  void choose_centre(const Team& team, Worker& shared, int64_t first, int64_t w) {
+    Bench<T>& bench = self_of(team, shared).bench;
+    const int64_t example = first + w / votes_.windows, window = w % votes_.windows;
+    const int64_t child = votes_.child_at(window, 0);
+    const bool votes = votes_.child_votes(example, child);
+    bench.children[0].pose =
+        votes ? votes_.poses + (example * votes_.children + child) * votes_.pose_size() : context_.no_pose;
+    Vec<T>* centre = shared.gaussians + w * Gaussians<T>::registers(layout_);
+    std::fill(centre, centre + layout_.entries(), Vec<T>{});
+    context_.template centre_votes<1>(bench, Sight{int32_t(window), 0}, 0, centre, bench.delta);
+    std::copy(bench.delta, bench.delta + layout_.entries(), centre);
+  }
+
+  // Sums over this worker's share of the children; with `again` only those of the marked windows, from the mean
+  // found before.
+  void visit(const Team& team, int64_t first, int64_t last, Worker& shared, int64_t t, const uint8_t* again) {
+    Worker& self = self_of(team, shared);
+    const int64_t windows = (last - first) * votes_.windows;
+    std::fill(self.sums, self.sums + windows * Sums<T>::registers(layout_), Vec<T>{});
+    int64_t unit, end;
+    team.share(int64_t(context_.plan.units.size()), unit, end);
+    for (; unit < end; unit++)
+      for (int64_t e = 0; e < last - first; e++)
+        visit_unit(context_.plan.units[unit], first + e, shared, self, e * votes_.windows, t, again);
+  }
+
+  void visit_unit(const Unit& unit, int64_t example, Worker& shared, Worker& self, int64_t base, int64_t t,
+                  const uint8_t* again) {
+    Bench<T>& bench = self.bench;
+    const int num_sights = context_.look(unit, example, bench);
+    if (again && std::none_of(bench.sights, bench.sights + num_sights,
+                              [&](const Sight& sight) { return again[base + sight.window]; }))
+      return;
+    const Vec<T>* gaussians = shared.gaussians + base * Gaussians<T>::registers(layout_);
+    context_.for_blocks(unit.count, [&](auto block_size, int offset) {
+      constexpr int Block = decltype(block_size)::value;
+      context_.for_competitions(num_sights, [&](int start, int count) {
+        const Sight* sights = bench.sights + start;
+        if (t > 0) context_.template e_step<Block>(bench, gaussians, sights, count, offset);
+        for (int k = 0; k < count; k++) {
+          const int64_t w = base + sights[k].window;
+          if (again && !again[w]) continue;
+          Vec<T>* delta = bench.delta + k * Block * layout_.entries();
+          if (t == 0) {
+            const Vec<T>* centre = gaussians + sights[k].window * Gaussians<T>::registers(layout_);
+            context_.template centre_votes<Block>(bench, sights[k], offset, centre, delta);
+          }
+          if (again) recentre<Block>(delta, shared.shift + w * layout_.entries());
+          Vec<T>* weight = bench.coupling + k * Block * layout_.vectors;
+          weigh<Block>(bench, offset, t == 0 ? context_.first_coupling(num_sights) : T(0), weight);
+          const Sums<T> sums(self.sums + w * Sums<T>::registers(layout_), layout_);
+          accumulate<Block, T>(delta, weight, layout_.vectors, layout_.size, sums);
+        }
+      });
+    });
+  }
+
+  // R becomes r = R a; a positive `uniform` is R itself.
+  template <int Block>
+  void weigh(const Bench<T>& bench, int offset, T uniform, Vec<T>* weight) const {
+    for (int m = 0; m < Block; m++) {
+      const T activation = bench.children[offset + m].activation;
+      for (int v = 0; v < layout_.vectors; v++) {
+        Vec<T>& x = weight[m * layout_.vectors + v];
+        x = uniform > 0 ? broadcast<T>(uniform * activation) : x * activation;
+      }
+    }
+  }
+
+  template <int Block>
+  void recentre(Vec<T>* delta, const Vec<T>* shift) const {
+    for (int m = 0; m < Block; m++)
+      for (int h = 0; h < layout_.entries(); h++) delta[m * layout_.entries() + h] -= shift[h];
+  }
+
+  // Adds up what the workers of a team have summed for a window.
+  void gather(const Team& team, int home, int64_t w) {
+    const int64_t count = Sums<T>::registers(layout_);
+    for (int other = 1; other < team.size; other++)
+      for (int64_t k = w * count; k < (w + 1) * count; k++) workers_[home].sums[k] += workers_[other].sums[k];
+  }
+
+  // Mean, variance and mass of a window from its sums; true if the sums were taken too far from the mean.
+  bool fit(Worker& shared, int64_t w, bool again) const {
+    const Sums<T> sums(shared.sums + w * Sums<T>::registers(layout_), layout_);
+    const Vec<T>* centre = shared.gaussians + w * Gaussians<T>::registers(layout_);
+    Vec<T>* shift = shared.shift + w * layout_.entries();
+    const T least = T(smallest_mass), epsilon = T(options_.variance_epsilon);
+    const Vec<T> zero{}, one = zero + T(1);
+    bool far = false;
+    for (int v = 0; v < layout_.vectors; v++) {
+      const Record<T> record = record_at(shared, w, v);
+      const Vec<T> mass = sums.mass[v];
+      const auto starved = mass < least;
+      const Vec<T> inverse = T(1) / (starved ? zero + least : mass);
+      const Vec<T> share = starved ? mass * inverse : one;  // sum of r / max(mass, least)
+      record.mass() = mass;
+      for (int h = 0; h < layout_.size; h++) {
+        const int at = v * layout_.size + h;
+        const Vec<T> origin = again ? centre[at] + shift[at] : centre[at];
+        const Vec<T> first = sums.first[at] * inverse;
+        const Vec<T> move = first - origin * (one - share);
+        const Vec<T> spread = sums.second[at] * inverse - move * (first + first - move * share);
+        const Vec<T> variance = max(spread, zero) + epsilon;
+        record.mean()[h] = origin + move;
+        record.variance()[h] = variance;
+        if (again) continue;
+        shift[at] = move;
+        const auto harmed = (move * move > recentre_limit<T> * variance) & ~starved;
+        for (int lane = 0; lane < Simd<T>::width; lane++) far |= harmed[lane] != 0;
+      }
+    }
+    return far;
+  }
+
+  // Activations of a window; then its results, and the Gaussians of the next E-step.
+  void conclude(Worker& shared, int64_t first, int64_t w, int64_t t, T log_total) {
+    const int64_t example = first + w / votes_.windows, window = w % votes_.windows;
+    for (int v = 0; v < layout_.vectors; v++) {
+      const Record<T> record = record_at(shared, w, v);
+      record.logit() = activation_logit(record, v, example, t, log_total);
+    }
+    Vec<T>* records = shared.records + w * this->records();
+    if (state_) {
+      T* target = state_ + layout_.record_at(example, t, options_.iterations, window) * Simd<T>::width;
+      std::memcpy(target, records, this->records() * sizeof(Vec<T>));
+    }
+    if (t + 1 < options_.iterations) {
+      const Gaussians<T> gaussians(shared.gaussians + w * Gaussians<T>::registers(layout_), layout_);
+      prepare_gaussians(votes_, options_, layout_, records, gaussians);
+    } else {
+      write_results(shared, example * votes_.windows + window, w);
+    }
+  }
+
+  // Of the example that window w belongs to (needed for mixing alone).
+  T log_total_mass(const Worker& shared, int64_t w) const {
+    if (options_.activation != EmOptions<T>::mixing) return 0;
+    const int64_t start = w / votes_.windows * votes_.windows;
+    Vec<T> total{};
+    for (int64_t k = start; k < start + votes_.windows; k++)
+      for (int v = 0; v < layout_.vectors; v++) total += real_mass(record_at(shared, k, v), v);
+    return std::log(std::max(sum_lanes<T>(total), T(smallest_mass)));
+  }
+
+  // The uniform first coupling puts mass into padding lanes as well.
+  Vec<T> real_mass(const Record<T>& record, int v) const {
+    Vec<T> mass = record.mass();
+    for (int lane = 0; lane < Simd<T>::width; lane++)
+      if (v * Simd<T>::width + lane >= votes_.parents) mass[lane] = 0;
+    return mass;
+  }
+
+  Vec<T> activation_logit(const Record<T>& record, int v, int64_t example, int64_t t, T log_total) const {
+    const Vec<T> mass = record.mass();
+    if (options_.activation == EmOptions<T>::mixing) return log(max(mass, mass * T(0) + T(smallest_mass))) - log_total;
+    Vec<T> half_log_variance{}, beta_a{}, beta_u{};
+    for (int h = 0; h < layout_.size; h++) half_log_variance += T(0.5) * log(record.variance()[h]);
+    for (int lane = 0; lane < Simd<T>::width && v * Simd<T>::width + lane < votes_.parents; lane++) {
+      beta_a[lane] = options_.beta_a[v * Simd<T>::width + lane];
+      beta_u[lane] = options_.beta_u[v * Simd<T>::width + lane];
+    }
+    const T sharpness = options_.sharpness[t];
+    if (options_.activation == EmOptions<T>::entropy) return sharpness * (beta_a - beta_u - half_log_variance);
+    const Vec<T> cost = (T(layout_.size) * beta_u + half_log_variance) * mass;
+    return sharpness * (beta_a - cost * options_.inverse_mass[example]);
+  }
+
+  void write_results(const Worker& shared, int64_t target, int64_t w) const {
+    for (int v = 0; v < layout_.vectors; v++) {
+      const Record<T> record = record_at(shared, w, v);
+      const bool mixing = options_.activation == EmOptions<T>::mixing;
+      const Vec<T> activation = mixing ? exp(record.logit()) : sigmoid<T>(record.logit());
+      for (int lane = 0; lane < Simd<T>::width && v * Simd<T>::width + lane < votes_.parents; lane++) {
+        const int64_t parent = target * votes_.parents + v * Simd<T>::width + lane;
+        activations_[parent] = activation[lane];
+        for (int h = 0; h < layout_.size; h++) poses_[parent * layout_.size + h] = record.mean()[h][lane];
+      }
+    }
+  }
+
+  int64_t records() const { return int64_t(layout_.vectors) * layout_.record(); }
+  Record<T> record_at(const Worker& shared, int64_t w, int v) const {
+    return {shared.records + w * records() + v * layout_.record(), layout_.size};
+  }
+  Vec<T>* take(int64_t registers) { return context_.frame.template take<Vec<T>>(registers); }
+
+  Context<T, Shape> context_;
+  const Votes<T>& votes_;
+  const EmOptions<T>& options_;
+  const Layout<T>& layout_;
+  T *poses_, *activations_, *state_;
+  std::vector<Worker> workers_;
+  int64_t tile_;
+};
+
+template <class T>
+int forward(const Votes<T>* votes, const EmOptions<T>* options, T* poses, T* activations, T* state, int threads) {
+  return guarded([&] {
+    check(*votes, *options);
+    with_shape(*votes, [&](auto shape) {
+      using Shape = std::remove_pointer_t<decltype(shape)>;
+      Forward<T, Shape>(*votes, *options, threads, poses, activations, state).run();
+    });
+  });
+}
+
+}  // namespace
+}  // namespace em
+}  // namespace torchcaps
+
+// Poses (B, S, J, D), activations (B, S, J) and, if wanted, the state (B, T, S, vectors, 2 D + 2, lanes).
+TORCHCAPS_EXPORT int torchcaps_em_forward_f32(const torchcaps::Votes<float>* votes,
+                                              const torchcaps::EmOptions<float>* options, float* poses,
+                                              float* activations, float* state, int threads) {
+  return torchcaps::em::forward(votes, options, poses, activations, state, threads);
+}
+
+TORCHCAPS_EXPORT int torchcaps_em_forward_f64(const torchcaps::Votes<double>* votes,
+                                              const torchcaps::EmOptions<double>* options, double* poses,
+                                              double* activations, double* state, int threads) {
+  return torchcaps::em::forward(votes, options, poses, activations, state, threads);
+}

@@ -1,0 +1,178 @@
+// Votes of one child in one slot, and their gradients, for all parents at once.
+//
+// A pose is `rows` x `inner`, a transformation `inner` x `outer`, a vote `rows` x `outer`; weights are packed as
+// [vector][inner * outer] registers. `Shape<4, 4, 4>` is known to the compiler (matrix capsules); `AnyShape`
+// takes everything else.
+#pragma once
+#include "simd.h"
+#include "votes.h"
+
+namespace torchcaps {
+namespace em {
+
+template <int Rows, int Inner, int Outer>
+struct Shape {
+  template <class T>
+  explicit Shape(const Votes<T>&) {}
+  static constexpr int rows = Rows, inner = Inner, outer = Outer;
+  static constexpr int size = Rows * Outer;
+};
+
+struct AnyShape {
+  template <class T>
+  explicit AnyShape(const Votes<T>& votes)
+      : rows(int(votes.rows)), inner(int(votes.inner)), outer(int(votes.outer)), size(int(votes.vote_size())) {}
+  const int rows, inner, outer, size;
+};
+
+using MatrixShape = Shape<4, 4, 4>;
+
+// delta = pose * weight - centre; with `with_distance` also distance = sum over entries of delta^2 * precision.
+template <bool with_distance, class T>
+inline void centred_votes(const AnyShape& shape, const T* pose, const Vec<T>* weight, const Vec<T>* centre,
+                          const Vec<T>* precision, int vectors, Vec<T>* delta, Vec<T>* distance) {
+  for (int v = 0; v < vectors; v++) {
+    Vec<T> total{};
+    for (int r = 0; r < shape.rows; r++) {
+      for (int c = 0; c < shape.outer; c++) {
+        const int h = r * shape.outer + c;
+        Vec<T> x = -centre[h];
+        for (int k = 0; k < shape.inner; k++) x += weight[k * shape.outer + c] * pose[r * shape.inner + k];
+        delta[h] = x;
+        if (with_distance) total += x * x * precision[h];
+      }
+    }
+    if (with_distance) distance[v] = total;
+    weight += shape.inner * shape.outer;
+    centre += shape.size;
+    precision += with_distance ? shape.size : 0;
+    delta += shape.size;
+  }
+}
+
+// Two rows of the pose stay in registers while the parents pass by.
+template <bool with_distance, class T>
+inline void centred_votes(const MatrixShape&, const T* pose, const Vec<T>* weight, const Vec<T>* centre,
+                          const Vec<T>* precision, int vectors, Vec<T>* delta, Vec<T>* distance) {
+  for (int r = 0; r < 4; r += 2) {
+    const T* upper = pose + 4 * r;
+    const T* lower = upper + 4;
+    const Vec<T> a0 = broadcast<T>(upper[0]), a1 = broadcast<T>(upper[1]);
+    const Vec<T> a2 = broadcast<T>(upper[2]), a3 = broadcast<T>(upper[3]);
+    const Vec<T> b0 = broadcast<T>(lower[0]), b1 = broadcast<T>(lower[1]);
+    const Vec<T> b2 = broadcast<T>(lower[2]), b3 = broadcast<T>(lower[3]);
+    for (int v = 0; v < vectors; v++) {
+      Vec<T> total = with_distance && r > 0 ? distance[v] : Vec<T>{};
+      for (int c = 0; c < 4; c++) {
+        const Vec<T>* column = weight + 16 * v + c;
+        const Vec<T> w0 = column[0], w1 = column[4], w2 = column[8], w3 = column[12];
+        const int h = 16 * v + 4 * r + c;
+        Vec<T> x = w0 * a0 - centre[h];
+        x += w1 * a1;
+        x += w2 * a2;
+        x += w3 * a3;
+        Vec<T> y = w0 * b0 - centre[h + 4];
+        y += w1 * b1;
+        y += w2 * b2;
+        y += w3 * b3;
+        delta[h] = x;
+        delta[h + 4] = y;
+        if (with_distance) {
+          total += x * precision[h] * x;
+          total += y * precision[h + 4] * y;
+        }
+      }
+      if (with_distance) distance[v] = total;
+    }
+  }
+}
+
+// grad_pose[rows * inner] += sum over parents of grad_vote * weight, one register per entry (lanes summed later).
+template <class T>
+inline void add_pose_gradient(const AnyShape& shape, const Vec<T>* grad_vote, const Vec<T>* weight, int vectors,
+                              Vec<T>* grad_pose) {
+  for (int v = 0; v < vectors; v++) {
+    for (int r = 0; r < shape.rows; r++) {
+      for (int k = 0; k < shape.inner; k++) {
+        Vec<T> total = grad_pose[r * shape.inner + k];
+        for (int c = 0; c < shape.outer; c++) total += grad_vote[r * shape.outer + c] * weight[k * shape.outer + c];
+        grad_pose[r * shape.inner + k] = total;
+      }
+    }
+    grad_vote += shape.size;
+    weight += shape.inner * shape.outer;
+  }
+}
+
+template <class T>
+inline void add_pose_gradient(const MatrixShape&, const Vec<T>* grad_vote, const Vec<T>* weight, int vectors,
+                              Vec<T>* grad_pose) {
+  for (int r = 0; r < 4; r += 2) {
+    Vec<T> a0 = grad_pose[4 * r], a1 = grad_pose[4 * r + 1], a2 = grad_pose[4 * r + 2], a3 = grad_pose[4 * r + 3];
+    Vec<T> b0 = grad_pose[4 * r + 4], b1 = grad_pose[4 * r + 5], b2 = grad_pose[4 * r + 6];
+    Vec<T> b3 = grad_pose[4 * r + 7];
+    for (int v = 0; v < vectors; v++) {
+      for (int c = 0; c < 4; c++) {
+        const Vec<T>* column = weight + 16 * v + c;
+        const Vec<T> upper = grad_vote[16 * v + 4 * r + c], lower = grad_vote[16 * v + 4 * r + 4 + c];
+        a0 += upper * column[0];
+        b0 += lower * column[0];
+        a1 += upper * column[4];
+        b1 += lower * column[4];
+        a2 += upper * column[8];
+        b2 += lower * column[8];
+        a3 += upper * column[12];
+        b3 += lower * column[12];
+      }
+    }
+    grad_pose[4 * r] = a0, grad_pose[4 * r + 1] = a1, grad_pose[4 * r + 2] = a2, grad_pose[4 * r + 3] = a3;
+    grad_pose[4 * r + 4] = b0, grad_pose[4 * r + 5] = b1, grad_pose[4 * r + 6] = b2, grad_pose[4 * r + 7] = b3;
+  }
+}
+
+// grad_weight[vector][inner * outer] += pose^T * grad_vote.
+template <class T>
+inline void add_weight_gradient(const AnyShape& shape, const T* pose, const Vec<T>* grad_vote, int vectors,
+                                Vec<T>* grad_weight) {
+  for (int v = 0; v < vectors; v++) {
+    for (int k = 0; k < shape.inner; k++) {
+      for (int c = 0; c < shape.outer; c++) {
+        Vec<T> total = grad_weight[k * shape.outer + c];
+        for (int r = 0; r < shape.rows; r++) total += grad_vote[r * shape.outer + c] * pose[r * shape.inner + k];
+        grad_weight[k * shape.outer + c] = total;
+      }
+    }
+    grad_vote += shape.size;
+    grad_weight += shape.inner * shape.outer;
+  }
+}
+
+template <class T>
+inline void add_weight_gradient(const MatrixShape&, const T* pose, const Vec<T>* grad_vote, int vectors,
+                                Vec<T>* grad_weight) {
+  for (int k = 0; k < 4; k += 2) {
+    const Vec<T> a0 = broadcast<T>(pose[k]), a1 = broadcast<T>(pose[4 + k]);
+    const Vec<T> a2 = broadcast<T>(pose[8 + k]), a3 = broadcast<T>(pose[12 + k]);
+    const Vec<T> b0 = broadcast<T>(pose[k + 1]), b1 = broadcast<T>(pose[4 + k + 1]);
+    const Vec<T> b2 = broadcast<T>(pose[8 + k + 1]), b3 = broadcast<T>(pose[12 + k + 1]);
+    for (int v = 0; v < vectors; v++) {
+      for (int c = 0; c < 4; c++) {
+        const Vec<T>* column = grad_vote + 16 * v + c;
+        const Vec<T> g0 = column[0], g1 = column[4], g2 = column[8], g3 = column[12];
+        Vec<T>* row = grad_weight + 16 * v + 4 * k + c;
+        Vec<T> x = row[0] + g0 * a0, y = row[4] + g0 * b0;
+        x += g1 * a1;
+        y += g1 * b1;
+        x += g2 * a2;
+        y += g2 * b2;
+        x += g3 * a3;
+        y += g3 * b3;
+        row[0] = x;
+        row[4] = y;
+      }
+    }
+  }
+}
+
+}  // namespace em
+}  // namespace torchcaps
