@@ -1,0 +1,78 @@
+"""The house rules: which way imports point, how light an import is, and that the README tells the truth."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import torchcaps
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "torchcaps"
+
+# A room may import from rooms of a lower floor, and from its own.
+FLOORS = {
+    "checks": 0,
+    "schedules": 0,
+    "windows": 0,
+    "capsules": 1,
+    "votes": 2,
+    "native": 2,
+    "clustering": 2,
+    "losses": 2,
+    "routing": 3,
+    "nn": 4,
+    "benchmark": 6,
+    "cli": 8,
+}
+
+
+def imported_rooms(path: Path) -> set[str]:
+    """The rooms of torchcaps that a file imports from."""
+    rooms = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module] if node.module != "torchcaps" else [f"torchcaps.{a.name}" for a in node.names]
+        rooms |= {name.split(".")[1] for name in names if name.startswith("torchcaps.")}
+    return rooms
+
+
+def test_imports_point_one_way():
+    for path in SOURCE.rglob("*.py"):
+        room = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        if room in ("__init__", "__main__"):
+            continue
+        for imported in imported_rooms(path) - {room}:
+            assert FLOORS[imported] < FLOORS[room], f"{path.relative_to(ROOT)} imports torchcaps.{imported}"
+
+
+def test_kernels_never_import_the_specification():
+    for path in SOURCE.rglob("fused*.py"):
+        imports = [line for line in path.read_text().splitlines() if re.match(r"\s*(from|import) ", line)]
+        assert not any(re.search(r"reference import (?!KAPPA|LEAST_MASS)", line) for line in imports), path
+
+
+def test_every_public_name_resolves():
+    for name in torchcaps.__all__:
+        assert getattr(torchcaps, name) is not None
+    assert set(torchcaps.__all__) <= set(dir(torchcaps))
+    with pytest.raises(AttributeError, match="no attribute 'capsule'"):
+        _ = torchcaps.capsule
+
+
+def test_import_is_light():
+    code = "import sys, torchcaps; assert 'torch' not in sys.modules and 'matplotlib' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_readme_code_runs():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
