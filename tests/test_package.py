@@ -16,17 +16,20 @@ SOURCE = ROOT / "src" / "torchcaps"
 # A room may import from rooms of a lower floor, and from its own.
 FLOORS = {
     "checks": 0,
-    "schedules": 0,
-    "windows": 0,
+    "schedules": 1,
+    "windows": 1,
     "capsules": 1,
-    "votes": 2,
-    "native": 2,
     "clustering": 2,
     "losses": 2,
-    "routing": 3,
-    "nn": 4,
-    "benchmark": 6,
-    "cli": 8,
+    "votes": 2,
+    "native": 3,
+    "routing": 4,
+    "nn": 5,
+    "models": 6,
+    "data": 6,
+    "training": 7,
+    "benchmark": 8,
+    "cli": 9,
 }
 
 
