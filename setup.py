@@ -17,7 +17,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 SOURCE_FOLDER = Path("csrc")
-COMPILE_FLAGS = "-O3 -std=c++17 -fopenmp -fPIC -fvisibility=hidden -Wall -Wextra".split()
+COMPILE_FLAGS = "-O3 -std=c++17 -fopenmp -fPIC -fvisibility=hidden -Wall -Wextra -Wno-psabi".split()
 LINK_FLAGS = "-shared -fopenmp".split()
 INSTRUCTION_SETS = {"portable": []}
 if platform.machine() in ("x86_64", "AMD64"):

@@ -5,6 +5,7 @@ already loaded, so both share one pool of threads.
 
 Environment:
     TORCHCAPS_ISA: ``avx2`` or ``portable`` forces one build; unset, the processor decides.
+    TORCHCAPS_NATIVE: a folder with other builds of the library, such as sanitised ones.
     TORCHCAPS_POISON: ``1`` fills scratch memory with NaN (for tests).
 """
 
@@ -21,7 +22,7 @@ __all__ = ["NativeLibraryError", "call", "load", "num_threads", "release_scratch
 
 ABI_VERSION = 1
 INSTRUCTION_SETS = ("avx2", "portable")
-FOLDER = Path(__file__).parent
+FOLDER = Path(os.environ.get("TORCHCAPS_NATIVE") or Path(__file__).parent)
 
 _FAILURES = {
     1: "out of memory for scratch space: use a smaller batch, or backend='chunked'",
@@ -81,6 +82,7 @@ def _best_instruction_set() -> str:
     return "avx2" if open_library("portable").torchcaps_cpu_has_avx2() else "portable"
 
 
+@torch.compiler.assume_constant_result
 def why_not() -> str | None:
     """Why the native library cannot be used, or ``None`` when it can."""
     try:

@@ -1,10 +1,10 @@
-"""The description of votes that kernels read: the ctypes mirror of ``Votes<T>`` in csrc/votes.h."""
+"""What kernels read: the ctypes mirrors of ``Votes<T>`` (csrc/votes.h) and of the options."""
 
 import ctypes
 
 from torch import Tensor
 
-__all__ = ["VotesStruct", "pointer", "votes_struct"]
+__all__ = ["SoftmaxOptionsStruct", "VotesStruct", "pointer", "votes_struct"]
 
 
 class VotesStruct(ctypes.Structure):
@@ -15,6 +15,16 @@ class VotesStruct(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("transforms", "rows", "inner", "outer")),
         *((name, ctypes.c_void_p) for name in ("poses", "activations", "weight", "bias", "offset")),
         *((name, ctypes.c_void_p) for name in ("child", "transform", "child_mask", "window_mask")),
+    ]
+
+
+class SoftmaxOptionsStruct(ctypes.Structure):
+    """The mirror of ``SoftmaxOptions`` in csrc/softmax_options.h."""
+
+    _fields_ = [
+        *((name, ctypes.c_int32) for name in ("algorithm", "iterations", "leaky", "detach", "amend")),
+        *((name, ctypes.c_double) for name in ("squash_k", "inverse_temperature")),
+        *((name, ctypes.c_void_p) for name in ("alphas", "partial")),
     ]
 
 

@@ -6,12 +6,13 @@ from torch import Tensor
 
 from torchcaps.checks import check_count, check_positive
 from torchcaps.routing.backend import solve
+from torchcaps.routing.dynamic.fused import FUSED
 from torchcaps.routing.dynamic.reference import dynamic
 from torchcaps.routing.problem import Algorithm, pose_problem
 from torchcaps.routing.result import RoutingResult
 from torchcaps.votes import Votes
 
-DYNAMIC = Algorithm("dynamic", dynamic)
+DYNAMIC = Algorithm("dynamic", dynamic, FUSED)
 
 
 @dataclass(frozen=True, kw_only=True)

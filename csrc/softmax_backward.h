@@ -1,0 +1,447 @@
+// Exact backward pass of the softmax routings, unrolled through all iterations.
+//
+// With G_t the gradient of the sums of iteration t, c the couplings, p the softmax without the factor of the
+// child, q the queries:
+//
+//     slope_ij  = <vote_ij, G_j>  (+ gradient of the mass)      gradient of c_ij
+//     h_ij      = c_ij (slope_ij - sum_k p_ik slope_ik)         gradient of the logits
+//     d q_j     = sum_i h_ij vote_ij                            and from it G_{t-1}, by the update's backward
+//     d vote_ij = sum_t c_ij G_j + h_ij q_j                     two terms for every iteration but the first
+//
+// Votes are formed again for every iteration; c and h of one group of tiles are kept until all G are known, and
+// one last sweep over the slots turns them into the gradients of poses and weights.
+#pragma once
+#include <vector>
+
+#include "softmax_gradient.h"
+#include "softmax_plan.h"
+
+namespace torchcaps {
+
+// Where the gradients go; those that are not wanted are null. All are overwritten.
+template <class T>
+struct SoftmaxGradients {
+  T *poses, *weight, *bias, *activations;
+};
+
+template <class T, int NV>
+class SoftmaxBackward {
+  using Plan = SoftmaxPlan<T, NV>;
+  using Slot = SlotScratch<T, NV>;
+  static constexpr int lanes = Plan::lanes;
+  static constexpr int width = Simd<T>::width;
+  static constexpr int slots_at_once = 4;  // slots that share the vectors of the terms
+
+ public:
+  SoftmaxBackward(const Plan& plan, const T* sums, const T* masses, const T* grad_out)
+      : plan_(plan),
+        sums_(sums),
+        masses_(masses),
+        grad_out_(grad_out),
+        last_(plan.options.iterations - 1),
+        earliest_(plan.options.detach ? last_ : 0) {}
+
+  void run(const SoftmaxGradients<T>& gradients) {
+    Arena::Frame frame;
+    std::vector<TeamScratch> teams;
+    for (int64_t i = 0; i < plan_.num_teams(); i++) teams.push_back(TeamScratch::take(*this, frame));
+    std::vector<ThreadScratch> workers;
+    for (int i = 0; i < plan_.threads; i++) workers.push_back(ThreadScratch::take(*this, frame));
+    prepare_targets(gradients, frame);
+#pragma omp parallel num_threads(plan_.threads)
+    {
+      const int thread = omp_get_thread_num();
+      clear_targets(targets_[thread]);
+#pragma omp barrier
+      plan_.for_each_group([&](int64_t number, const Team& team, const Group& group) {
+        differentiate(teams[number], workers[thread], targets_[thread], team, group);
+      });
+#pragma omp barrier
+      merge_targets(thread, omp_get_num_threads());
+    }
+  }
+
+ private:
+  // Terms of the gradient of a vote: the first iteration, then (c, h) of each later one; detached only the last c.
+  int64_t num_terms() const { return last_ == 0 ? 1 : plan_.options.detach ? 2 : 1 + 2 * last_; }
+  int64_t padded_vote() const { return plan_.shape.rows * padded(plan_.shape.outer, width); }
+  int64_t padded_pose() const { return plan_.shape.rows * padded(plan_.shape.inner, width); }
+  bool is_euclidean() const { return plan_.options.algorithm == kmeans_euclidean; }
+
+  struct TeamScratch {
+    PackedGroup<T, NV> packed;
+    PartialSums<T, NV> partial;
+    T *sums, *masses, *queries, *grad_sums, *grad_masses;  // [iteration][tile]...
+    T *grad_query, *grad_out;                              // [tile][parent][entry][lane]
+    T *coefficients;                                       // [tile][slot][term - 1][parent][lane]
+    T *vectors;                                            // [tile][parent][lane][term][padded vote]
+    T *grad_factors;                                       // [tile][slot][lane]
+
+    static TeamScratch take(const SoftmaxBackward& self, Arena::Frame& frame) {
+      const Plan& plan = self.plan_;
+      const int64_t tiles = plan.group_tiles, iterations = plan.options.iterations, terms = self.num_terms();
+      const int64_t votes = tiles * plan.tile_votes(), parents = tiles * plan.tile_parents();
+      return {PackedGroup<T, NV>::take(plan, frame),
+              PartialSums<T, NV>::take(plan, frame),
+              frame.take<T>(iterations * votes),
+              frame.take<T>(iterations * parents),
+              frame.take<T>(iterations * votes),
+              frame.take<T>(iterations * votes),
+              frame.take<T>(iterations * parents),
+              frame.take<T>(votes),
+              frame.take<T>(votes),
+              frame.take<T>((terms - 1) * plan.votes.slots * parents),
+              frame.take<T>(terms * parents * self.padded_vote()),
+              frame.take<T>(tiles * plan.votes.slots * lanes)};
+    }
+  };
+
+  struct ThreadScratch {
+    Slot slot;
+    T *centre;          // (vote size, lanes), for the update
+    T *vote_gradients;  // [slot at once][tile][lane][padded vote]
+    T *pose_gradients;  // [slot at once][tile][lane][padded pose]
+    T *turned, *filled, *filled_base, *weights_of_votes;
+
+    static ThreadScratch take(const SoftmaxBackward& self, Arena::Frame& frame) {
+      const Plan& plan = self.plan_;
+      const VoteShape& shape = plan.shape;
+      const int64_t samples = plan.group_tiles * lanes;
+      return {Slot::take(plan, frame),
+              frame.take<T>(shape.vote_size() * lanes),
+              frame.take<T>(slots_at_once * samples * self.padded_vote()),
+              frame.take<T>(slots_at_once * samples * self.padded_pose()),
+              frame.zeros<T>(shape.outer * padded(shape.inner, width)),
+              frame.zeros<T>(shape.inner * padded(shape.outer, width)),
+              frame.zeros<T>(self.padded_vote()),
+              frame.take<T>(samples)};
+    }
+  };
+
+  // --- Where gradients are collected -----------------------------------------------------------------------
+
+  // Threads that could meet in one element get a copy each; the copies are added in the order of the threads.
+  void prepare_targets(const SoftmaxGradients<T>& gradients, Arena::Frame& frame) {
+    gradients_ = gradients;
+    const bool own_weights = plan_.splits_slots && !plan_.votes.transform;
+    const bool own_children = !plan_.splits_slots || !plan_.votes.child;
+    own_weights_ = own_weights;
+    own_children_ = own_children;
+    for (int thread = 0; thread < plan_.threads; thread++) {
+      const auto target = [&](T* given, bool owned, int64_t count) {
+        return !given || owned || thread == 0 ? given : frame.take<T>(count);
+      };
+      targets_.push_back({target(gradients.poses, own_children, num_poses()),
+                          target(gradients.weight, own_weights, num_weights()),
+                          target(gradients.bias, own_weights, num_biases()),
+                          target(gradients.activations, own_children, num_activations())});
+    }
+    if (gradients.poses) prefer_huge_pages(gradients.poses, num_poses() * sizeof(T));
+    if (gradients.weight) prefer_huge_pages(gradients.weight, num_weights() * sizeof(T));
+  }
+
+  int64_t num_poses() const { return num_activations() * plan_.shape.pose_size(); }
+  int64_t num_weights() const { return plan_.votes.transforms * plan_.shape.weight_size(); }
+  int64_t num_biases() const { return plan_.votes.transforms * plan_.shape.votes_size(); }
+  int64_t num_activations() const { return plan_.votes.examples * plan_.votes.children; }
+
+  void clear_targets(const SoftmaxGradients<T>& target) const {
+    const int64_t thread = omp_get_thread_num(), present = omp_get_num_threads();
+    const auto clear = [&](T* to, bool owned, int64_t count) {
+      if (!to) return;
+      const Range own = owned ? part_of(count, thread, present) : Range{0, count};
+      std::fill(to + own.first, to + own.last, T(0));
+    };
+    clear(target.poses, own_children_, num_poses());
+    clear(target.weight, own_weights_, num_weights());
+    clear(target.bias, own_weights_, num_biases());
+    clear(target.activations, own_children_, num_activations());
+  }
+
+  void merge_targets(int64_t thread, int64_t present) const {
+    const auto merge = [&](T* SoftmaxGradients<T>::*member, bool owned, int64_t count) {
+      T* const to = gradients_.*member;
+      if (!to || owned) return;
+      const Range own = part_of(count, thread, present);
+      for (int64_t other = 1; other < present; other++) {
+        const T* const from = targets_[other].*member;
+        for (int64_t i = own.first; i < own.last; i++) to[i] += from[i];
+      }
+    };
+    merge(&SoftmaxGradients<T>::poses, own_children_, num_poses());
+    merge(&SoftmaxGradients<T>::weight, own_weights_, num_weights());
+    merge(&SoftmaxGradients<T>::bias, own_weights_, num_biases());
+    merge(&SoftmaxGradients<T>::activations, own_children_, num_activations());
+  }
+
+  // --- One group -------------------------------------------------------------------------------------------
+
+  void differentiate(const TeamScratch& scratch, ThreadScratch& worker, const SoftmaxGradients<T>& target,
+                     const Team& team, const Group& group) {
+    const Range own = plan_.own_slots(team);
+    scratch.packed.fill(plan_, group, own);
+    for (int64_t tile = 0; tile < group.tiles; tile++)
+      std::fill_n(grad_factor(scratch, tile, own.first), own.size() * lanes, T(0));
+    for (int64_t tile = team.rank; tile < group.tiles; tile += team.size) start(scratch, worker, group, tile);
+    team.barrier();
+    for (int64_t t = last_; t >= std::max<int64_t>(earliest_, 1); t--) {
+      scratch.partial.clear(plan_, group, team.rank);
+      for (int64_t first = own.first; first < own.last; first += Plan::slot_block)
+        for (int64_t tile = 0; tile < group.tiles; tile++)
+          for (int64_t n = first; n < std::min(own.last, first + Plan::slot_block); n++)
+            differentiate_slot(scratch, worker.slot, team, t, n, tile);
+      team.barrier();
+      if (plan_.options.detach) break;
+      for (int64_t tile = team.rank; tile < group.tiles; tile += team.size) step_back(scratch, team, t, tile);
+      team.barrier();
+    }
+    if (target.activations && !plan_.options.detach)
+      for (int64_t n = own.first; n < own.last; n++)
+        for (int64_t tile = 0; tile < group.tiles; tile++) differentiate_first_factor(scratch, worker.slot, n, tile);
+    for (int64_t tile = team.rank; tile < group.tiles; tile += team.size) collect_vectors(scratch, tile);
+    team.barrier();
+    for (int64_t n = own.first; n < own.last;) {
+      const int64_t count = own.last - n >= slots_at_once ? slots_at_once : 1;
+      sweep_slots(scratch, worker, target, group, n, count);
+      n += count;
+    }
+    if (target.activations && !plan_.options.detach) scatter_activations(scratch, target, group, own);
+    team.barrier();
+  }
+
+  T* at(T* array, int64_t t, int64_t tile) const { return array + (t * plan_.group_tiles + tile) * plan_.tile_votes(); }
+  T* mass_at(T* array, int64_t t, int64_t tile) const {
+    return array + (t * plan_.group_tiles + tile) * plan_.tile_parents();
+  }
+  T* coefficient(const TeamScratch& scratch, int64_t tile, int64_t slot, int64_t term) const {
+    const int64_t which = (tile * plan_.votes.slots + slot) * (num_terms() - 1) + term - 1;
+    return scratch.coefficients + which * plan_.tile_parents();
+  }
+  T* grad_factor(const TeamScratch& scratch, int64_t tile, int64_t slot) const {
+    return scratch.grad_factors + (tile * plan_.votes.slots + slot) * lanes;
+  }
+  T* vectors(const TeamScratch& scratch, int64_t tile, int64_t parent) const {
+    return scratch.vectors + (tile * plan_.shape.parents + parent) * lanes * num_terms() * padded_vote();
+  }
+  int64_t coupling_term(int64_t t) const { return plan_.options.detach ? 1 : 2 * t - 1; }
+  int64_t logit_term(int64_t t) const { return 2 * t; }
+
+  // Restores sums and queries of one tile, and takes the output's gradient to the last sums.
+  void start(const TeamScratch& scratch, ThreadScratch& worker, const Group& group, int64_t tile) {
+    const int64_t size = plan_.shape.votes_size(), parents = plan_.shape.parents;
+    for (int64_t t = 0; t <= last_; t++) {
+      plan_.gather(group, tile, size, sums_ + t * plan_.samples * size, at(scratch.sums, t, tile));
+      if (is_euclidean())
+        plan_.gather(group, tile, parents, masses_ + t * plan_.samples * parents, mass_at(scratch.masses, t, tile));
+      T* const query = at(scratch.queries, t, tile);
+      if (t == 0) {
+        std::fill_n(query, plan_.tile_votes(), T(0));
+      } else {
+        std::copy_n(at(scratch.queries, t - 1, tile), plan_.tile_votes(), query);
+        plan_.update.next_query(t - 1, at(scratch.sums, t - 1, tile), mass_at(scratch.masses, t - 1, tile), query);
+      }
+    }
+    T* const grad_out = at(scratch.grad_out, 0, tile);
+    plan_.gather(group, tile, size, grad_out_, grad_out);
+    plan_.update.output_backward(at(scratch.sums, last_, tile), mass_at(scratch.masses, last_, tile), grad_out,
+                                 at(scratch.grad_sums, last_, tile), mass_at(scratch.grad_masses, last_, tile),
+                                 worker.centre);
+    std::fill_n(at(scratch.grad_query, 0, tile), plan_.tile_votes(), T(0));
+  }
+
+  // Couplings and gradients of the logits of one slot of one tile, and their share of the query's gradient.
+  void differentiate_slot(const TeamScratch& scratch, Slot& slot, const Team& team, int64_t t, int64_t n,
+                          int64_t tile) {
+    const VoteShape& shape = plan_.shape;
+    const T* const query = at(scratch.queries, t, tile);
+    if (plan_.has_base()) plan_.fill_base(n, slot.base);
+    plan_.kernels.votes_with_gradient(shape, scratch.packed.pose(plan_, tile, n), plan_.weight_of(n), slot.base, query,
+                                      at(scratch.grad_sums, t, tile), slot.votes, slot.couplings, slot.slopes);
+    plan_.competition.template softmax<NV>(slot.couplings, plan_.logit_scale);
+    if (is_euclidean()) add_mass_slopes(mass_at(scratch.grad_masses, t, tile), slot.slopes);
+
+    const T* const factor = scratch.packed.factor(plan_, tile, n);
+    T* const coupling = coefficient(scratch, tile, n, coupling_term(t));
+    T* const logit = plan_.options.detach ? nullptr : coefficient(scratch, tile, n, logit_term(t));
+    T* const grad_factors = grad_factor(scratch, tile, n);
+    for (int v = 0; v < lanes; v += width) {
+      Vec<T> mean = {};
+      for (int64_t j = 0; j < shape.parents; j++)
+        mean += load(slot.couplings + j * lanes + v) * load(slot.slopes + j * lanes + v);
+      store(grad_factors + v, load(grad_factors + v) + mean);
+      const Vec<T> share = load(factor + v);
+      for (int64_t j = 0; j < shape.parents; j++) {
+        const Vec<T> c = load(slot.couplings + j * lanes + v) * share;
+        store(coupling + j * lanes + v, c);
+        if (logit) store(logit + j * lanes + v, c * (load(slot.slopes + j * lanes + v) - mean));
+      }
+    }
+    if (!logit) return;
+    T* const grad_query = scratch.partial.sum(plan_, team.rank, tile);
+    if (is_euclidean())
+      add_weighted_differences<T, NV>(shape.parents, shape.vote_size(), logit, slot.votes, query, grad_query);
+    else
+      add_weighted<T, NV>(shape.parents, shape.vote_size(), logit, slot.votes, grad_query);
+  }
+
+  void add_mass_slopes(const T* grad_mass, T* slopes) const {
+    for (int64_t i = 0; i < plan_.tile_parents(); i++) slopes[i] += grad_mass[i];
+  }
+
+  // The first iteration's couplings are uniform, but their factor (the child's activation) has a gradient.
+  void differentiate_first_factor(const TeamScratch& scratch, Slot& slot, int64_t n, int64_t tile) {
+    if (plan_.has_base()) plan_.fill_base(n, slot.base);
+    plan_.kernels.votes_with_gradient(plan_.shape, scratch.packed.pose(plan_, tile, n), plan_.weight_of(n), slot.base,
+                                      at(scratch.queries, 0, tile), at(scratch.grad_sums, 0, tile), slot.votes,
+                                      slot.couplings, slot.slopes);
+    if (is_euclidean()) add_mass_slopes(mass_at(scratch.grad_masses, 0, tile), slot.slopes);
+    T* const grad_factors = grad_factor(scratch, tile, n);
+    for (int64_t j = 0; j < plan_.shape.parents; j++)
+      for (int lane = 0; lane < lanes; lane++)
+        grad_factors[lane] += plan_.competition.uniform_share(j) * slot.slopes[j * lanes + lane];
+  }
+
+  // From the gradient of the query of iteration t to that of the sums of iteration t - 1.
+  void step_back(const TeamScratch& scratch, const Team& team, int64_t t, int64_t tile) {
+    scratch.partial.reduce(plan_, team, tile);
+    const T* const collected = scratch.partial.sum(plan_, 0, tile);
+    T* const grad_query = at(scratch.grad_query, 0, tile);
+    const T scale = is_euclidean() ? T(2 * plan_.options.inverse_temperature) : T(1);
+    for (int64_t i = 0; i < plan_.tile_votes(); i++)
+      grad_query[i] = (plan_.update.accumulates() ? grad_query[i] : T(0)) + scale * collected[i];
+    plan_.update.next_query_backward(t - 1, at(scratch.sums, t - 1, tile), mass_at(scratch.masses, t - 1, tile),
+                                     grad_query, at(scratch.grad_sums, t - 1, tile),
+                                     mass_at(scratch.grad_masses, t - 1, tile));
+  }
+
+  // --- The last sweep --------------------------------------------------------------------------------------
+
+  // The vectors of all terms of one tile, turned so that their entries lie side by side.
+  void collect_vectors(const TeamScratch& scratch, int64_t tile) {
+    const T pull = is_euclidean() ? T(2 * plan_.options.inverse_temperature) : T(1);
+    for (int64_t j = 0; j < plan_.shape.parents; j++) {
+      const T share = earliest_ == 0 ? plan_.competition.uniform_share(j) : T(0);
+      fill_term(scratch, tile, j, 0, at(scratch.grad_sums, earliest_, tile), share);
+      for (int64_t t = std::max<int64_t>(earliest_, 1); t <= last_; t++) {
+        fill_term(scratch, tile, j, coupling_term(t), at(scratch.grad_sums, t, tile), T(1));
+        if (!plan_.options.detach) fill_term(scratch, tile, j, logit_term(t), at(scratch.queries, t, tile), pull);
+      }
+    }
+  }
+
+  void fill_term(const TeamScratch& scratch, int64_t tile, int64_t parent, int64_t term, const T* from, T scale) const {
+    const VoteShape& shape = plan_.shape;
+    const int64_t row_size = padded(shape.outer, width);
+    const T* const source = from + parent * shape.vote_size() * lanes;
+    for (int64_t lane = 0; lane < lanes; lane++) {
+      T* const to = vectors(scratch, tile, parent) + (lane * num_terms() + term) * padded_vote();
+      for (int64_t row = 0; row < shape.rows; row++)
+        for (int64_t e = 0; e < row_size; e++)
+          to[row * row_size + e] = e < shape.outer ? scale * source[(row * shape.outer + e) * lanes + lane] : T(0);
+    }
+  }
+
+  // Gradients of `count` slots (slots_at_once or 1), from all parents and samples of the group.
+  void sweep_slots(const TeamScratch& scratch, ThreadScratch& worker, const SoftmaxGradients<T>& target,
+                   const Group& group, int64_t first, int64_t count) {
+    const VoteShape& shape = plan_.shape;
+    const int64_t samples = group.tiles * lanes;
+    std::fill_n(worker.pose_gradients, count * samples * padded_pose(), T(0));
+    for (int64_t j = 0; j < shape.parents; j++) {
+      for (int64_t tile = 0; tile < group.tiles; tile++) form_vote_gradients(scratch, worker, first, count, tile, j, samples);
+      for (int64_t s = 0; s < count; s++) {
+        T* const gradients = worker.vote_gradients + s * samples * padded_vote();
+        const SlotGradients<T> slot{shape,
+                                    group.tiles,
+                                    lanes,
+                                    scratch.packed.pose(plan_, 0, first + s),
+                                    plan_.votes.slots * plan_.tile_poses(),
+                                    gradients};
+        if (is_euclidean() && !plan_.options.detach) add_vote_terms(scratch, worker, slot, group, first + s, j, gradients);
+        const int64_t block = plan_.votes.transform_at(first + s) * shape.parents + j;
+        if (target.weight) slot.add_weight(target.weight + block * shape.inner * shape.outer);
+        if (target.bias) slot.add_bias(target.bias + block * shape.vote_size());
+        if (!target.poses) continue;
+        turn_weight(plan_.weight_of(first + s) + j * shape.inner * shape.outer, worker.turned);
+        slot.add_poses(worker.turned, worker.pose_gradients + s * samples * padded_pose());
+      }
+    }
+    if (!target.poses) return;
+    for (int64_t s = 0; s < count; s++)
+      scatter_poses(worker.pose_gradients + s * samples * padded_pose(), target, group, first + s);
+  }
+
+  void form_vote_gradients(const TeamScratch& scratch, ThreadScratch& worker, int64_t first, int64_t count,
+                           int64_t tile, int64_t j, int64_t samples) const {
+    const T *factors[slots_at_once], *coefficients[slots_at_once];
+    T* gradients[slots_at_once];
+    for (int64_t s = 0; s < count; s++) {
+      factors[s] = scratch.packed.factor(plan_, tile, first + s);
+      coefficients[s] = num_terms() > 1 ? coefficient(scratch, tile, first + s, 1) + j * lanes : nullptr;
+      gradients[s] = worker.vote_gradients + (s * samples + tile * lanes) * padded_vote();
+    }
+    const auto form = count == slots_at_once ? vote_gradients<T, slots_at_once> : vote_gradients<T, 1>;
+    form(lanes, num_terms(), padded_vote(), plan_.tile_parents(), vectors(scratch, tile, j), factors, coefficients,
+         gradients);
+  }
+
+  // The euclidean logit -T |vote - q|^2 has the gradient 2 T (q - vote): the part of q is a term like the others,
+  // the part of the vote needs the vote itself.
+  void add_vote_terms(const TeamScratch& scratch, ThreadScratch& worker, const SlotGradients<T>& slot,
+                      const Group& group, int64_t n, int64_t j, T* gradients) {
+    const VoteShape& shape = plan_.shape;
+    const int64_t row_size = padded(shape.outer, width);
+    const T* const weight = plan_.weight_of(n) + j * shape.inner * shape.outer;
+    for (int64_t k = 0; k < shape.inner; k++) std::copy_n(weight + k * shape.outer, shape.outer, worker.filled + k * row_size);
+    if (plan_.has_base()) {
+      plan_.fill_base(n, worker.slot.base);
+      for (int64_t row = 0; row < shape.rows; row++)
+        std::copy_n(worker.slot.base + j * shape.vote_size() + row * shape.outer, shape.outer,
+                    worker.filled_base + row * row_size);
+    }
+    for (int64_t tile = 0; tile < group.tiles; tile++)
+      for (int lane = 0; lane < lanes; lane++) {
+        T total = 0;
+        for (int64_t t = 1; t <= last_; t++) total += coefficient(scratch, tile, n, logit_term(t))[j * lanes + lane];
+        worker.weights_of_votes[tile * lanes + lane] = T(-2 * plan_.options.inverse_temperature) * total;
+      }
+    slot.add_votes(worker.filled, worker.filled_base, worker.weights_of_votes, gradients);
+  }
+
+  void turn_weight(const T* weight, T* turned) const {
+    const int64_t inner = plan_.shape.inner, outer = plan_.shape.outer, row_size = padded(inner, width);
+    for (int64_t k = 0; k < inner; k++)
+      for (int64_t e = 0; e < outer; e++) turned[e * row_size + k] = weight[k * outer + e];
+  }
+
+  void scatter_poses(const T* pose_gradients, const SoftmaxGradients<T>& target, const Group& group, int64_t n) const {
+    const VoteShape& shape = plan_.shape;
+    const int64_t row_size = padded(shape.inner, width);
+    for (int64_t sample = group.first; sample < group.last; sample++) {
+      const int64_t to = plan_.voter(sample, n);
+      if (to < 0) continue;
+      const T* const from = pose_gradients + (sample - group.first) * padded_pose();
+      for (int64_t row = 0; row < shape.rows; row++)
+        for (int64_t k = 0; k < shape.inner; k++)
+          target.poses[to * shape.pose_size() + row * shape.inner + k] += from[row * row_size + k];
+    }
+  }
+
+  void scatter_activations(const TeamScratch& scratch, const SoftmaxGradients<T>& target, const Group& group,
+                           const Range& own) const {
+    for (int64_t n = own.first; n < own.last; n++)
+      for (int64_t sample = group.first; sample < group.last; sample++) {
+        const int64_t to = plan_.voter(sample, n), index = sample - group.first;
+        if (to >= 0) target.activations[to] += grad_factor(scratch, index / lanes, n)[index % lanes];
+      }
+  }
+
+  const Plan& plan_;
+  const T *sums_, *masses_, *grad_out_;
+  const int64_t last_, earliest_;  // iterations that carry gradients
+  SoftmaxGradients<T> gradients_;
+  std::vector<SoftmaxGradients<T>> targets_;  // one per thread
+  bool own_weights_ = false, own_children_ = false;
+};
+
+}  // namespace torchcaps

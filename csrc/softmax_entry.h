@@ -1,0 +1,63 @@
+// From the C entry points to the kernels: which tile width serves a problem.
+#pragma once
+#include "softmax_backward.h"
+#include "softmax_forward.h"
+
+namespace torchcaps {
+
+// Runs body(plan) with one vector of samples per tile where more would only be padding, otherwise with two.
+template <class T, class Body>
+int with_softmax_plan(const Votes<T>* votes, const SoftmaxOptions* options, int threads, Body&& body) {
+  return guarded([&] {
+    require(votes && options);
+    if (votes->examples * votes->windows <= Simd<T>::width && Simd<T>::width == 8)
+      body(SoftmaxPlan<T, 1>(*votes, *options, threads));
+    else
+      body(SoftmaxPlan<T, 2>(*votes, *options, threads));
+  });
+}
+
+template <class T>
+int softmax_forward(const Votes<T>* votes, const SoftmaxOptions* options, T* out, T* sums, T* masses, int threads) {
+  return with_softmax_plan(votes, options, threads, [&](const auto& plan) {
+    SoftmaxForward(plan).run(out, sums, masses);
+  });
+}
+
+template <class T>
+int softmax_couplings(const Votes<T>* votes, const SoftmaxOptions* options, const T* sums, const T* masses,
+                      int64_t iteration, T* couplings, int threads) {
+  return with_softmax_plan(votes, options, threads, [&](const auto& plan) {
+    require(iteration >= 0 && iteration < plan.options.iterations);
+    SoftmaxForward(plan).couplings(iteration, sums, masses, couplings);
+  });
+}
+
+template <class T>
+int softmax_backward(const Votes<T>* votes, const SoftmaxOptions* options, const T* sums, const T* masses,
+                     const T* grad_out, T* grad_poses, T* grad_weight, T* grad_bias, T* grad_activations, int threads) {
+  return with_softmax_plan(votes, options, threads, [&](const auto& plan) {
+    SoftmaxBackward(plan, sums, masses, grad_out).run({grad_poses, grad_weight, grad_bias, grad_activations});
+  });
+}
+
+}  // namespace torchcaps
+
+// The three entry points of one floating-point type.
+#define TORCHCAPS_SOFTMAX_ROUTING(T, ending)                                                                     \
+  TORCHCAPS_EXPORT int torchcaps_softmax_forward_##ending(                                                       \
+      const torchcaps::Votes<T>* votes, const torchcaps::SoftmaxOptions* options, T* out, T* sums, T* masses,    \
+      int threads) {                                                                                             \
+    return torchcaps::softmax_forward(votes, options, out, sums, masses, threads);                               \
+  }                                                                                                              \
+  TORCHCAPS_EXPORT int torchcaps_softmax_couplings_##ending(                                                     \
+      const torchcaps::Votes<T>* votes, const torchcaps::SoftmaxOptions* options, const T* sums, const T* masses, \
+      int64_t iteration, T* couplings, int threads) {                                                            \
+    return torchcaps::softmax_couplings(votes, options, sums, masses, iteration, couplings, threads);            \
+  }                                                                                                              \
+  TORCHCAPS_EXPORT int torchcaps_softmax_backward_##ending(                                                      \
+      const torchcaps::Votes<T>* votes, const torchcaps::SoftmaxOptions* options, const T* sums, const T* masses, \
+      const T* grad_out, T* grad_poses, T* grad_weight, T* grad_bias, T* grad_activations, int threads) {        \
+    return torchcaps::softmax_backward(votes, options, sums, masses, grad_out, grad_poses, grad_weight,          \
+                                       grad_bias, grad_activations, threads);                                    \
+  }

@@ -1,0 +1,204 @@
+// Forward pass of the softmax routings, and the couplings of any iteration afterwards.
+//
+// Saved for the backward pass: the weighted sums of every iteration, (iterations, B * S, J, D), and for the
+// euclidean metric the masses sum_i c_ij, (iterations, B * S, J).
+#pragma once
+#include <vector>
+
+#include "softmax_plan.h"
+
+namespace torchcaps {
+
+template <class T, int NV>
+class SoftmaxForward {
+  using Plan = SoftmaxPlan<T, NV>;
+  static constexpr int lanes = Plan::lanes;
+
+ public:
+  explicit SoftmaxForward(const Plan& plan) : plan_(plan) {}
+
+  // out: (B * S, J, D). `masses` may be null unless the metric is euclidean.
+  void run(T* out, T* sums, T* masses) {
+    Arena::Frame frame;
+    std::vector<TeamScratch> teams;
+    for (int64_t i = 0; i < plan_.num_teams(); i++) teams.push_back(TeamScratch::take(plan_, frame));
+    std::vector<Slot> slots;
+    for (int i = 0; i < plan_.threads; i++) slots.push_back(Slot::take(plan_, frame));
+#pragma omp parallel num_threads(plan_.threads)
+    plan_.for_each_group([&](int64_t number, const Team& team, const Group& group) {
+      route(teams[number], slots[omp_get_thread_num()], team, group, out, sums, masses);
+    });
+  }
+
+  // coupling: (B * S, N, J) of one iteration, from the sums that `run` saved.
+  void couplings(int64_t iteration, const T* sums, const T* masses, T* coupling) {
+    Arena::Frame frame;
+    std::vector<TeamScratch> teams;
+    for (int64_t i = 0; i < plan_.num_teams(); i++) teams.push_back(TeamScratch::take(plan_, frame));
+    std::vector<Slot> slots;
+    for (int i = 0; i < plan_.threads; i++) slots.push_back(Slot::take(plan_, frame));
+#pragma omp parallel num_threads(plan_.threads)
+    plan_.for_each_group([&](int64_t number, const Team& team, const Group& group) {
+      const TeamScratch& scratch = teams[number];
+      for (int64_t tile = team.rank; tile < group.tiles; tile += team.size)
+        restore_query(scratch, group, tile, iteration, sums, masses);
+      team.barrier();
+      Slot& slot = slots[omp_get_thread_num()];
+      const Range own = plan_.own_slots(team);
+      scratch.packed.fill(plan_, group, own);
+      for (int64_t n = own.first; n < own.last; n++)
+        for (int64_t tile = 0; tile < group.tiles; tile++) {
+          couple(scratch, slot, iteration, n, tile);
+          store_couplings(slot, group, n, tile, coupling);
+        }
+      team.barrier();
+    });
+  }
+
+ private:
+  using Slot = SlotScratch<T, NV>;
+
+  struct TeamScratch {
+    PackedGroup<T, NV> packed;
+    PartialSums<T, NV> partial;
+    T *query, *out;  // [tile][parent][entry][lane]
+
+    static TeamScratch take(const Plan& plan, Arena::Frame& frame) {
+      const int64_t size = plan.group_tiles * plan.tile_votes();
+      return {PackedGroup<T, NV>::take(plan, frame), PartialSums<T, NV>::take(plan, frame), frame.take<T>(size),
+              frame.take<T>(size)};
+    }
+  };
+
+  void route(const TeamScratch& scratch, Slot& slot, const Team& team, const Group& group, T* out, T* sums, T* masses) {
+    const Range own = plan_.own_slots(team);
+    scratch.packed.fill(plan_, group, own);
+    for (int64_t t = 0; t < plan_.options.iterations; t++) {
+      scratch.partial.clear(plan_, group, team.rank);
+      for (int64_t n = own.first; n < own.last; n += Plan::slot_block) {
+        const Range block{n, std::min(own.last, n + Plan::slot_block)};
+        for (int64_t tile = 0; tile < group.tiles; tile++) {
+          if (t == 0)
+            add_uniform(scratch, slot, team, block, tile);
+          else
+            add_routed(scratch, slot, team, t, block, tile);
+        }
+      }
+      team.barrier();
+      for (int64_t tile = team.rank; tile < group.tiles; tile += team.size)
+        finish_iteration(scratch, team, group, tile, t, out, sums, masses);
+      team.barrier();
+    }
+  }
+
+  // First iteration: every parent has the same share, so the sums are one plain product over slots and entries.
+  void add_uniform(const TeamScratch& scratch, Slot& slot, const Team& team, const Range& block, int64_t tile) {
+    const T* weights[Plan::slot_block];
+    T* const sums = scratch.partial.sum(plan_, team.rank, tile);
+    T* const masses = scratch.partial.mass(plan_, team.rank, tile);
+    for (int64_t n = block.first; n < block.last; n++) {
+      const T* factor = scratch.packed.factor(plan_, tile, n);
+      const T* pose = scratch.packed.pose(plan_, tile, n);
+      T* const scaled = slot.scaled_poses + (n - block.first) * plan_.tile_poses();
+      for (int64_t p = 0; p < plan_.shape.pose_size(); p++)
+        for (int lane = 0; lane < lanes; lane++) scaled[p * lanes + lane] = pose[p * lanes + lane] * factor[lane];
+      weights[n - block.first] = plan_.weight_of(n);
+      for (int lane = 0; lane < lanes; lane++) masses[lane] += factor[lane];
+      if (plan_.has_base()) {
+        plan_.fill_base(n, slot.base);
+        for (int64_t i = 0; i < plan_.shape.votes_size(); i++)
+          for (int lane = 0; lane < lanes; lane++) sums[i * lanes + lane] += slot.base[i] * factor[lane];
+      }
+    }
+    plan_.kernels.uniform(plan_.shape, block.size(), slot.scaled_poses, weights, sums);
+  }
+
+  // Later iterations: votes of a slot, their couplings, their share of the sums.
+  void add_routed(const TeamScratch& scratch, Slot& slot, const Team& team, int64_t t, const Range& block,
+                  int64_t tile) {
+    for (int64_t n = block.first; n < block.last; n++) {
+      couple(scratch, slot, t, n, tile);
+      add_weighted<T, NV>(plan_.shape.parents, plan_.shape.vote_size(), slot.couplings, slot.votes,
+                          scratch.partial.sum(plan_, team.rank, tile));
+      if (!plan_.update.uses_mass()) continue;
+      T* const masses = scratch.partial.mass(plan_, team.rank, tile);
+      for (int64_t i = 0; i < plan_.tile_parents(); i++) masses[i] += slot.couplings[i];
+    }
+  }
+
+  // Votes and couplings of one slot of one tile.
+  void couple(const TeamScratch& scratch, Slot& slot, int64_t t, int64_t n, int64_t tile) {
+    if (plan_.has_base()) plan_.fill_base(n, slot.base);
+    plan_.kernels.votes(plan_.shape, scratch.packed.pose(plan_, tile, n), plan_.weight_of(n), slot.base,
+                        scratch.query + tile * plan_.tile_votes(), nullptr, slot.votes, slot.couplings, nullptr);
+    if (t == 0)
+      fill_uniform(slot.couplings);
+    else
+      plan_.competition.template softmax<NV>(slot.couplings, plan_.logit_scale);
+    const T* factor = scratch.packed.factor(plan_, tile, n);
+    for (int64_t j = 0; j < plan_.shape.parents; j++)
+      for (int lane = 0; lane < lanes; lane++) slot.couplings[j * lanes + lane] *= factor[lane];
+  }
+
+  void fill_uniform(T* couplings) const {
+    for (int64_t j = 0; j < plan_.shape.parents; j++)
+      std::fill_n(couplings + j * lanes, lanes, plan_.competition.uniform_share(j));
+  }
+
+  // Adds up the team's sums of one tile, saves them, and makes the next query or the output of them.
+  void finish_iteration(const TeamScratch& scratch, const Team& team, const Group& group, int64_t tile, int64_t t,
+                        T* out, T* sums, T* masses) {
+    scratch.partial.reduce(plan_, team, tile);
+    T* const sum = scratch.partial.sum(plan_, 0, tile);
+    T* const mass = scratch.partial.mass(plan_, 0, tile);
+    T* const query = scratch.query + tile * plan_.tile_votes();
+    if (t == 0) {
+      apply_uniform_share(sum, mass);
+      std::fill_n(query, plan_.tile_votes(), T(0));
+    }
+    const int64_t size = plan_.shape.votes_size(), parents = plan_.shape.parents;
+    plan_.scatter(group, tile, size, sum, sums + t * plan_.samples * size);
+    if (plan_.update.uses_mass()) plan_.scatter(group, tile, parents, mass, masses + t * plan_.samples * parents);
+    if (t + 1 < plan_.options.iterations) return plan_.update.next_query(t, sum, mass, query);
+    T* const tile_out = scratch.out + tile * plan_.tile_votes();
+    plan_.update.output(sum, mass, tile_out);
+    plan_.scatter(group, tile, size, tile_out, out);
+  }
+
+  // The first iteration collected plain sums, and the mass of a slot in the row of parent 0 only.
+  void apply_uniform_share(T* sum, T* mass) const {
+    const int64_t size = plan_.shape.vote_size() * lanes;
+    for (int64_t j = plan_.shape.parents - 1; j >= 0; j--) {
+      const T share = plan_.competition.uniform_share(j);
+      for (int64_t i = j * size; i < (j + 1) * size; i++) sum[i] *= share;
+      for (int lane = 0; lane < lanes; lane++) mass[j * lanes + lane] = mass[lane] * share;
+    }
+  }
+
+  void restore_query(const TeamScratch& scratch, const Group& group, int64_t tile, int64_t iteration, const T* sums,
+                     const T* masses) {
+    const int64_t size = plan_.shape.votes_size(), parents = plan_.shape.parents;
+    T* const sum = scratch.partial.sum(plan_, 0, tile);
+    T* const mass = scratch.partial.mass(plan_, 0, tile);
+    T* const query = scratch.query + tile * plan_.tile_votes();
+    std::fill_n(query, plan_.tile_votes(), T(0));
+    for (int64_t t = 0; t < iteration; t++) {
+      plan_.gather(group, tile, size, sums + t * plan_.samples * size, sum);
+      if (plan_.update.uses_mass()) plan_.gather(group, tile, parents, masses + t * plan_.samples * parents, mass);
+      plan_.update.next_query(t, sum, mass, query);
+    }
+  }
+
+  void store_couplings(const Slot& slot, const Group& group, int64_t n, int64_t tile, T* coupling) const {
+    for (int lane = 0; lane < lanes; lane++) {
+      const int64_t sample = plan_.sample_at(group, tile, lane);
+      if (sample < 0) continue;
+      T* const to = coupling + (sample * plan_.votes.slots + n) * plan_.shape.parents;
+      for (int64_t j = 0; j < plan_.shape.parents; j++) to[j] = slot.couplings[j * lanes + lane];
+    }
+  }
+
+  const Plan& plan_;
+};
+
+}  // namespace torchcaps

@@ -1,0 +1,35 @@
+// What distinguishes one softmax routing from another, as Python hands it over.
+#pragma once
+#include <cstdint>
+
+namespace torchcaps {
+
+// Every softmax routing repeats
+//
+//     logits_ij = <vote_ij, query_j>            (euclidean: -T |vote_ij - query_j|^2)
+//     c_i       = softmax_j(logits_i)           (first iteration: uniform)
+//     sums_j    = sum_i c_ij vote_ij
+//     query_j   = update(sums_j)
+//
+// and returns output(sums) of the last iteration. Only the update and the output differ.
+enum Algorithm : int32_t {
+  dynamic_routing = 0,    // query += squash(sums);          output squash(sums)
+  kmeans_dot = 1,         // query = T normalise(sums);      output squash(sums)
+  kmeans_euclidean = 2,   // query = sums / mass;            output squash(sums / mass)
+  entropy_routing = 3,    // query = normalise(sums)/alpha;  output sums / (1 + max_k |sums_k|)
+};
+
+// Filled by Python through ctypes: field order and types are part of the ABI.
+struct SoftmaxOptions {
+  int32_t algorithm;
+  int32_t iterations;         // number of weighted sums, at least 1
+  int32_t leaky;              // an extra parent with logit 0 takes part in the softmax; its share is dropped
+  int32_t detach;             // only the last weighted sum carries gradients
+  int32_t amend;              // couplings are multiplied by the activations of the children
+  double squash_k;
+  double inverse_temperature;
+  const double* alphas;       // (iterations): alphas[t] enters the couplings of iteration t + 1 (entropy only)
+  const uint8_t* partial;     // (J): 0 = this parent takes no part in the softmax; null: all do
+};
+
+}  // namespace torchcaps

@@ -1,0 +1,120 @@
+"""From a description of votes to the tensors a kernel reads."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchcaps.native import library
+from torchcaps.native.struct import VotesStruct, votes_struct
+from torchcaps.votes import LinearVotes, Votes
+
+__all__ = ["KernelVotes", "lower", "why_not_lower"]
+
+DTYPES = {torch.float32: "f32", torch.float64: "f64"}
+
+
+class KernelVotes(NamedTuple):
+    """Votes as kernels read them; see csrc/votes.h.
+
+    Shapes:
+        poses: (B, I, R * K). weight: (T, J, K, D / R). bias: (T, J, D). activations: (B, I). offset: (N, D)
+        child: (S, N) int32, the child in each slot of each window; None: one window, slot n holds child n
+        transform: (N,) int32, the transformation of each slot; None: slot n uses transformation n
+        child_mask: (B, I). window_mask: (B, S)
+    """
+
+    poses: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    activations: Tensor | None
+    offset: Tensor | None
+    child: Tensor | None
+    transform: Tensor | None
+    child_mask: Tensor | None
+    window_mask: Tensor | None
+    rows: int
+
+    @property
+    def num_windows(self) -> int:
+        return 1 if self.child is None else self.child.shape[0]
+
+    @property
+    def num_slots(self) -> int:
+        return self.poses.shape[1] if self.child is None else self.child.shape[1]
+
+    @property
+    def num_parents(self) -> int:
+        return self.weight.shape[1]
+
+    @property
+    def vote_size(self) -> int:
+        return self.rows * self.weight.shape[3]
+
+    def contiguous(self) -> "KernelVotes":
+        """The same votes in memory that kernels can read."""
+        return KernelVotes(*(value.contiguous() if isinstance(value, Tensor) else value for value in self))
+
+    def struct(self) -> VotesStruct:
+        """The C description; it points into these tensors, which must be contiguous and outlive it."""
+        return votes_struct(
+            self.poses,
+            self.weight,
+            activations_BI=self.activations,
+            bias_NJD=self.bias,
+            offset_ND=self.offset,
+            child_SN=self.child,
+            transform_N=self.transform,
+            child_mask_BI=self.child_mask,
+            window_mask_BS=self.window_mask,
+            rows=self.rows,
+        )
+
+
+def why_not_lower(votes: Votes) -> str | None:
+    """Why no kernel can read these votes, from metadata only; None if one can."""
+    if not isinstance(votes, LinearVotes):
+        return "the votes exist already, so there is nothing to fuse; describe them (DenseVotes, ConvVotes, ClassVotes)"
+    if votes.poses.device.type != "cpu":
+        return f"the kernels run on the CPU, the votes are on {votes.poses.device}"
+    if votes.poses.dtype not in DTYPES:
+        return f"the kernels take float32 and float64, the votes are {votes.poses.dtype}"
+    if 0 in votes.poses.shape:
+        return f"there is nothing to route: poses have shape {tuple(votes.poses.shape)}"
+    return library.why_not()
+
+
+def lower(votes: LinearVotes) -> KernelVotes:
+    """The tensors of `votes`, differentiable with respect to poses, weights, bias and activations.
+
+    Factorised weights become shared ones: the factor of the child is applied to the poses of each slot, which is
+    then a child of its own.
+    """
+    poses, activations, mask, child = votes.poses, votes.activations, votes.mask, None
+    if votes.windows is not None:
+        child = votes.windows.children(poses.device).to(torch.int32)
+    if (factor := votes.child_factor) is not None:
+        if mask is not None:  # padding may hold anything, NaN too
+            poses = torch.where(mask.unsqueeze(-1), poses, torch.zeros_like(poses))
+        rows_BPTRK = votes.slots(poses).unflatten(-1, (votes.rows, -1)).unflatten(-3, (-1, factor.shape[0]))
+        rows_BNRK = torch.einsum("...ptrk,tkl->...ptrl", rows_BPTRK, factor).flatten(-4, -3)
+        poses = rows_BNRK.flatten(-2).flatten(1, -2)
+        if child is not None:
+            child = torch.arange(child.numel(), dtype=torch.int32).view_as(child)
+            activations = None if activations is None else votes.slots(activations).flatten(1)
+            mask = None if mask is None else votes.slots(mask).flatten(1)
+    transform = None
+    if (num_transforms := votes.weight.shape[0]) != votes.num_slots:
+        transform = torch.arange(votes.num_slots, dtype=torch.int32) % num_transforms
+    return KernelVotes(
+        poses=poses,
+        weight=votes.weight,
+        bias=votes.bias,
+        activations=activations,
+        offset=votes.offset,
+        child=child,
+        transform=transform,
+        child_mask=mask,
+        window_mask=None if votes.window_mask is None else votes.window_mask.flatten(1),
+        rows=votes.rows,
+    )
