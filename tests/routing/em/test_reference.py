@@ -1,0 +1,152 @@
+"""EM routing against its loop-by-loop transcription, and its gradients against finite differences."""
+
+from functools import partial
+
+import loops
+import pytest
+import torch
+from cases import class_case, conv_case, dense_case, rand, randn, tensor_case
+from situations import (
+    SITUATIONS,
+    assert_like_loops,
+    conv1d_case,
+    gradcheck,
+    route,
+    with_activations,
+    with_logits,
+)
+
+from torchcaps.routing import em_routing
+from torchcaps.votes import as_votes
+
+pytestmark = pytest.mark.usefixtures("on_reference")
+
+LAMBDAS = (0.01 * (1 - 0.95), 0.01 * (1 - 0.95**2), 0.01 * (1 - 0.95**3))
+
+
+def em_case(make):
+    """A case with activations, and a pair of betas (J,) for it."""
+    case = with_activations(make())
+    num_parents = as_votes(case.votes()).num_parents
+    return case, randn(num_parents), randn(num_parents)
+
+
+def assert_em(make, lambdas=LAMBDAS, **options):
+    case, beta_a, beta_u = em_case(make)
+    case = case if "competition" in case.options else case.given(competition="global")
+    result = route(em_routing, case, beta_a=beta_a, beta_u=beta_u, **options)
+    options = {name: value for name, value in options.items() if name in ("eps_var", "cost_scale", "activation")}
+    assert_like_loops(result, loops.em(case.field(), beta_a.numpy(), beta_u.numpy(), lambdas, **options), case)
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+@pytest.mark.parametrize("activation", ["mdl", "mixing", "entropy"])
+def test_situations(name, activation):
+    # a large eps_var keeps the densities of one or two votes tame, so that nothing drowns in rounding
+    assert_em(SITUATIONS[name], activation=activation, eps_var=0.1)
+
+
+@pytest.mark.parametrize("cost_scale", ["mass", "paper"])
+@pytest.mark.parametrize("make", [tensor_case, conv_case, lambda: conv_case(mask=True, window_mask=True)])
+def test_cost_scales(make, cost_scale):
+    assert_em(make, cost_scale=cost_scale)
+
+
+def test_mass_scale_is_the_default():
+    case, beta_a, beta_u = em_case(tensor_case)
+    poses = [
+        route(em_routing, case, beta_a=beta_a, beta_u=beta_u, **options).capsules.activations
+        for options in ({}, {"cost_scale": "mass"}, {"cost_scale": "paper"})
+    ]
+    assert torch.equal(poses[0], poses[1])
+    assert not torch.allclose(poses[0], poses[2])
+
+
+@pytest.mark.parametrize(
+    ("schedule", "lambdas"),
+    [
+        (0.3, (0.3,) * 4),
+        ([0.1, 0.2, 0.3, 0.5], (0.1, 0.2, 0.3, 0.5)),
+        (lambda iteration: 0.1 * (iteration + 1), (0.1, 0.2, 0.3, 0.4)),
+    ],
+    ids=["number", "sequence", "function"],
+)
+def test_lambda_schedules(schedule, lambdas):
+    # 0.1 * 3 is not 0.3 to the last bit, which is far below the tolerance
+    assert_em(tensor_case, lambdas, lambda_schedule=schedule, num_iterations=4)
+
+
+@pytest.mark.parametrize("num_iterations", [1, 2, 5])
+def test_iterations(num_iterations):
+    lambdas = tuple(0.01 * (1 - 0.95 ** (t + 1)) for t in range(num_iterations))
+    assert_em(tensor_case, lambdas, num_iterations=num_iterations)
+
+
+@pytest.mark.parametrize("eps_var", [1e-6, 1e-2, 1.0])
+def test_eps_var(eps_var):
+    assert_em(tensor_case, eps_var=eps_var)
+
+
+def test_betas_may_be_numbers():
+    votes, activations = randn(2, 7, 3, 4), rand(2, 7)
+    one = em_routing(votes, activations, beta_a=0.5, beta_u=-0.25)
+    other = em_routing(votes, activations, beta_a=torch.full((3,), 0.5).double(), beta_u=torch.tensor(-0.25).double())
+    assert torch.equal(one.capsules.activations, other.capsules.activations)
+
+
+def test_a_child_of_activation_zero_has_no_vote():
+    votes, activations = randn(2, 7, 3, 4), rand(2, 7)
+    activations[:, 3] = 0
+    options = {"beta_a": 0.0, "beta_u": 0.0, "cost_scale": "paper"}
+    kept = [0, 1, 2, 4, 5, 6]
+    one = em_routing(votes, activations, **options).capsules
+    other = em_routing(votes[:, kept], activations[:, kept], **options).capsules
+    torch.testing.assert_close(one, other)
+
+
+GRADIENTS = {
+    "plain": lambda: with_logits(tensor_case((1, 5, 3, 2))),
+    "dense full": lambda: dense_case(mask=True),
+    "dense factorised matrix": lambda: dense_case(weights="factorised", pose="matrix", num_children=4),
+    "conv window": lambda: conv1d_case(batch_size=1, mask=True).given(competition="window"),
+    "conv global": lambda: with_logits(conv1d_case(batch_size=1, window_mask=True)),
+    "class": lambda: class_case(batch_size=1),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+@pytest.mark.parametrize("activation", ["mdl", "mixing", "entropy"])
+def test_gradients(name, activation):
+    case, beta_a, beta_u = em_case(GRADIENTS[name])
+    routing = partial(em_routing, activation=activation, eps_var=0.1, lambda_schedule=0.02)
+    assert gradcheck(routing, case, beta_a=beta_a, beta_u=beta_u)
+
+
+def test_gradients_at_the_scale_of_the_paper():
+    case, beta_a, beta_u = em_case(lambda: tensor_case((1, 5, 3, 2)))
+    assert gradcheck(partial(em_routing, cost_scale="paper", eps_var=0.1), case, beta_a=beta_a, beta_u=beta_u)
+
+
+@pytest.mark.parametrize("option", ["leaky", "amend", "partial", "squash_k", "alpha", "hard"])
+def test_options_of_other_routings_are_refused(option):
+    with pytest.raises(TypeError, match=option):
+        em_routing(randn(1, 3, 2, 4), rand(1, 3), beta_a=0.0, beta_u=0.0, **{option: 1.0})
+
+
+def test_messages():
+    votes, activations = randn(1, 3, 2, 4), rand(1, 3)
+    betas = {"beta_a": 0.0, "beta_u": 0.0}
+    with pytest.raises(ValueError, match=r"give activations \(B, I\), ones if unknown"):
+        em_routing(votes, **betas)
+    with pytest.raises(ValueError, match=r"beta_u must be a number or one per parent type, \(J,\) = \(2,\), got \(3,\)"):
+        em_routing(votes, activations, beta_a=0.0, beta_u=randn(3))
+    with pytest.raises(TypeError, match="beta_a has dtype torch.float32 but votes has torch.float64; convert"):
+        em_routing(votes, activations, beta_a=torch.zeros(2), beta_u=0.0)
+    with pytest.raises(ValueError, match="lambda_schedule needs one number for each of the 3 iterations, got 2"):
+        em_routing(votes, activations, **betas, lambda_schedule=[0.1, 0.2])
+    with pytest.raises(ValueError, match="eps_var must be a positive finite number, got 0"):
+        em_routing(votes, activations, **betas, eps_var=0)
+    with pytest.raises(ValueError, match="activation must be one of 'mdl', 'mixing', 'entropy', got 'mix'; did you mean"):
+        em_routing(votes, activations, **betas, activation="mix")
+    with pytest.raises(ValueError, match="cost_scale must be one of 'mass', 'paper', got 'size'"):
+        em_routing(votes, activations, **betas, cost_scale="size")
