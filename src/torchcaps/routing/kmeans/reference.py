@@ -70,5 +70,6 @@ def centres(coupling: Tensor, votes: Tensor, metric: str) -> Tensor:
     if metric == "dot":
         return sums
     mass = coupling.sum(-2).unsqueeze(-1)
-    is_empty = mass == 0
+    # a parent without mass has centre 0 and no gradient; below the bound its gradients would overflow
+    is_empty = mass <= (1e-290 if mass.dtype == torch.float64 else 1e-30)
     return torch.where(is_empty, torch.zeros_like(sums), sums / torch.where(is_empty, torch.ones_like(mass), mass))
