@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import loops
 import numpy as np
 import torch
 from torch import Tensor
 
+import loops
 from torchcaps.capsules import Capsules
 from torchcaps.votes import ClassVotes, ConvVotes, DenseVotes, Votes
 

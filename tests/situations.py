@@ -1,10 +1,10 @@
 """The situations every routing must master, and how its result is held against the loops."""
 
-import loops
 import torch
-from cases import Case, class_case, conv_case, dense_case, rand, randn, random_mask, tensor_case
 from torch import Tensor
 
+import loops
+from cases import Case, class_case, conv_case, dense_case, rand, randn, random_mask, tensor_case
 from torchcaps.routing import RoutingResult
 from torchcaps.votes import as_votes
 
@@ -102,6 +102,23 @@ def assert_like_loops(result: RoutingResult, expected: tuple[loops.Step, list[lo
     for number, (ours, theirs) in enumerate(zip(result.trace, steps)):
         for name in loops.Step._fields:
             same(getattr(ours, name), getattr(theirs, name), name if name == "objective" else f"{name} of {number}")
+
+
+# Small, since finite differences run the routing twice for every number.
+GRADIENTS = {
+    "plain": lambda: with_logits(tensor_case((1, 4, 3, 2))),
+    "mask": lambda: tensor_case((2, 4, 2, 2)).given(mask=random_mask(2, 4)),
+    "dense full": lambda: dense_case(num_children=3, num_parents=2, mask=True),
+    "dense factorised matrix": lambda: dense_case(weights="factorised", pose="matrix", num_children=4),
+    "conv window": lambda: conv1d_case(batch_size=1, num_types=1, bias=False, mask=True).given(competition="window"),
+    "conv global": lambda: with_logits(
+        conv1d_case(batch_size=1, weights="shared", window_mask=True).given(competition="global")
+    ),
+    "conv2d global": lambda: conv_case(
+        batch_size=1, spatial=(4, 3), num_types=1, pose="matrix", weights="shared"
+    ).given(competition="global"),
+    "class": lambda: class_case(batch_size=1, spatial=(2, 2), num_parents=2),
+}
 
 
 def gradcheck(routing, case: Case, **options) -> bool:

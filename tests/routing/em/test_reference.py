@@ -2,20 +2,12 @@
 
 from functools import partial
 
-import loops
 import pytest
 import torch
-from cases import class_case, conv_case, dense_case, rand, randn, tensor_case
-from situations import (
-    SITUATIONS,
-    assert_like_loops,
-    conv1d_case,
-    gradcheck,
-    route,
-    with_activations,
-    with_logits,
-)
 
+import loops
+from cases import conv_case, rand, randn, tensor_case
+from situations import GRADIENTS, SITUATIONS, assert_like_loops, gradcheck, route, with_activations
 from torchcaps.routing import em_routing
 from torchcaps.votes import as_votes
 
@@ -104,16 +96,6 @@ def test_a_child_of_activation_zero_has_no_vote():
     torch.testing.assert_close(one, other)
 
 
-GRADIENTS = {
-    "plain": lambda: with_logits(tensor_case((1, 5, 3, 2))),
-    "dense full": lambda: dense_case(mask=True),
-    "dense factorised matrix": lambda: dense_case(weights="factorised", pose="matrix", num_children=4),
-    "conv window": lambda: conv1d_case(batch_size=1, mask=True).given(competition="window"),
-    "conv global": lambda: with_logits(conv1d_case(batch_size=1, window_mask=True)),
-    "class": lambda: class_case(batch_size=1),
-}
-
-
 @pytest.mark.parametrize("name", GRADIENTS)
 @pytest.mark.parametrize("activation", ["mdl", "mixing", "entropy"])
 def test_gradients(name, activation):
@@ -138,7 +120,9 @@ def test_messages():
     betas = {"beta_a": 0.0, "beta_u": 0.0}
     with pytest.raises(ValueError, match=r"give activations \(B, I\), ones if unknown"):
         em_routing(votes, **betas)
-    with pytest.raises(ValueError, match=r"beta_u must be a number or one per parent type, \(J,\) = \(2,\), got \(3,\)"):
+    with pytest.raises(
+        ValueError, match=r"beta_u must be a number or one per parent type, \(J,\) = \(2,\), got \(3,\)"
+    ):
         em_routing(votes, activations, beta_a=0.0, beta_u=randn(3))
     with pytest.raises(TypeError, match="beta_a has dtype torch.float32 but votes has torch.float64; convert"):
         em_routing(votes, activations, beta_a=torch.zeros(2), beta_u=0.0)
@@ -146,7 +130,9 @@ def test_messages():
         em_routing(votes, activations, **betas, lambda_schedule=[0.1, 0.2])
     with pytest.raises(ValueError, match="eps_var must be a positive finite number, got 0"):
         em_routing(votes, activations, **betas, eps_var=0)
-    with pytest.raises(ValueError, match="activation must be one of 'mdl', 'mixing', 'entropy', got 'mix'; did you mean"):
+    with pytest.raises(
+        ValueError, match="activation must be one of 'mdl', 'mixing', 'entropy', got 'mix'; did you mean"
+    ):
         em_routing(votes, activations, **betas, activation="mix")
     with pytest.raises(ValueError, match="cost_scale must be one of 'mass', 'paper', got 'size'"):
         em_routing(votes, activations, **betas, cost_scale="size")

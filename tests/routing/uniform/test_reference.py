@@ -1,11 +1,11 @@
 """Uniform routing: one iteration of the dynamic transcription, and plain means of the votes."""
 
-import loops
 import pytest
 import torch
+
+import loops
 from cases import conv_case, dense_case, randn, tensor_case
 from situations import CHANGES, SITUATIONS, amended, assert_like_loops, gradcheck, route, with_logits
-
 from torchcaps.routing import uniform_routing
 
 pytestmark = pytest.mark.usefixtures("on_reference")
