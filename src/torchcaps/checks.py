@@ -32,7 +32,7 @@ def check_positive(name: str, value: object) -> float:
     """Return `value` if it is a finite number above zero."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a positive number, got {value!r} ({type(value).__name__})")
-    if not (math.isfinite(value) and value > 0):
+    if not 0 < value < math.inf:  # NaN fails too; math.isfinite would stop a compiler
         raise ValueError(f"{name} must be a positive finite number, got {value}")
     return float(value)
 

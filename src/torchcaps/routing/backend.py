@@ -91,6 +91,7 @@ BACKENDS: tuple[Backend, ...] = (Fused(), Chunked(), Reference())
 NAMES = ("auto", *(backend.name for backend in BACKENDS))
 
 _chosen: ContextVar[str | Backend] = ContextVar("torchcaps_backend", default="auto")
+_chosen_to_compile: str | Backend = "auto"  # the same for compilers: they guard on a global but read no ContextVar
 
 
 @contextmanager
@@ -101,19 +102,24 @@ def use_backend(backend: str | Backend) -> Iterator[None]:
         >>> with use_backend("reference"):
         ...     pass
     """
+    global _chosen_to_compile
     if isinstance(backend, str):
         check_choice("backend", backend, NAMES)
-    token = _chosen.set(backend)
+    token, before = _chosen.set(backend), _chosen_to_compile
+    _chosen_to_compile = backend
     try:
         yield
     finally:
         _chosen.reset(token)
+        _chosen_to_compile = before
 
 
 def solve(problem: Problem, backend: str = "auto") -> RoutingResult:
     """Solve the problem with the backend that was asked for, or the first that takes it."""
     check_choice("backend", backend, NAMES)
-    chosen = _chosen.get() if backend == "auto" else backend
+    chosen: str | Backend = backend
+    if backend == "auto":
+        chosen = _chosen_to_compile if torch.compiler.is_compiling() else _chosen.get()
     if not isinstance(chosen, str):
         return chosen.run(problem)
     if chosen == "auto":
