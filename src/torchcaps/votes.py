@@ -193,6 +193,8 @@ class LinearVotes(Votes):
         self.num_parents = weight.shape[1]
         self.vote_size = rows * weight.shape[3]
         check_like("weight", weight, "poses", poses)
+        if child_factor is not None:
+            check_like("child factor", child_factor, "poses", poses)
         if bias is not None:
             check_shape("bias", bias, (weight.shape[0], self.num_parents, self.vote_size), "one D-vector per W")
             check_like("bias", bias, "poses", poses)

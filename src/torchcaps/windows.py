@@ -1,5 +1,6 @@
 """Sliding windows over a feature map: which children each parent position sees."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -76,7 +77,7 @@ class Windows:
 
 def per_axis(name: str, value: int | tuple[int, ...], num_axes: int) -> tuple[int, ...]:
     """One positive integer for each spatial axis."""
-    values = (value,) * num_axes if isinstance(value, int) else tuple(value)
+    values = tuple(value) if isinstance(value, Sequence) else (value,) * num_axes
     if len(values) != num_axes or not all(isinstance(entry, int) and entry >= 1 for entry in values):
         raise ValueError(f"{name} must be a positive integer or {num_axes} of them, got {value!r}")
     return values
