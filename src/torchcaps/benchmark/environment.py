@@ -1,0 +1,50 @@
+"""Where figures come from: machine, versions, threads, date and command."""
+
+import os
+import platform
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+import torchcaps
+from torchcaps.native import library
+
+
+def describe_environment(threads: int | None) -> dict[str, Any]:
+    """What a reader needs to take the same figures again."""
+    reason = library.why_not()
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "machine": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cpu": _cpu_model(),
+        "num_cpus": os.cpu_count(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "transparent_huge_pages": _read(Path("/sys/kernel/mm/transparent_hugepage/enabled")),
+        "load_average": os.getloadavg()[0],
+        "threads": threads or torch.get_num_threads(),
+        "kernels": Path(library.load()._name).name if reason is None else reason,
+        "versions": {
+            "torchcaps": torchcaps.__version__,
+            "torch": torch.__version__,
+            "numpy": numpy.__version__,
+            "python": platform.python_version(),
+        },
+    }
+
+
+def _cpu_model() -> str:
+    lines = (_read(Path("/proc/cpuinfo")) or "").splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None

@@ -1,0 +1,142 @@
+"""Tables for people, JSON for everything else."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from torchcaps.benchmark.verify import Check
+
+AXES = {"batch_size": "batch", "num_children": "children", "num_parents": "parents"}
+
+
+def write_json(results: dict[str, Any], path: Path) -> None:
+    """Write all figures."""
+    path.write_text(json.dumps(results, indent=2) + "\n")
+
+
+def print_results(results: dict[str, Any], console: Console) -> None:
+    """Where, what was verified, one table for each allocator setting, and the growth."""
+    console.print(environment_line(results["environment"]))
+    checks = [Check(**check) for check in results["verified"]]
+    console.print(verification_line(checks))
+    allocators = list(results["cases"][0]["allocators"]) if results["cases"] else []
+    for allocator in allocators:
+        console.print(case_table(results["cases"], allocator))
+    for note in notes(results):
+        console.print(note, style="dim", highlight=False)
+    if results["sweeps"]:
+        console.print(sweep_table(results["sweeps"]))
+
+
+def environment_line(environment: dict[str, Any]) -> str:
+    """Machine and versions."""
+    versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
+    return (
+        f"{environment['cpu']}, {environment['num_cpus']} CPUs, {environment['threads']} threads, "
+        f"{environment['kernels']}; {versions}; {environment['date']}"
+    )
+
+
+def verification_line(checks: Sequence[Check]) -> str:
+    """How much was checked, and how close it was."""
+    done = [check for check in checks if check.refused is None]
+    worst = {
+        dtype: max(max(check.value_error or 0, check.gradient_error or 0) for check in done if check.dtype == dtype)
+        for dtype in dict.fromkeys(check.dtype for check in done)
+    }
+    errors = ", ".join(f"{error:.1e} in {dtype}" for dtype, error in worst.items())
+    return f"{len(done)} checks against the float64 reference passed; largest relative errors: {errors}"
+
+
+def verification_table(checks: Sequence[Check]) -> Table:
+    """Every check with its errors."""
+    table = Table(title="Backends against the float64 reference (relative errors)")
+    for column in ("case", "backend", "dtype", "values", "gradients", "tolerance", ""):
+        table.add_column(column, justify="left" if column in ("case", "backend", "dtype") else "right")
+    for check in checks:
+        if check.refused is not None:
+            table.add_row(check.case, check.backend, check.dtype, "", "", "", f"refused: {check.refused}")
+            continue
+        verdict = "ok" if check.passed else "[bold red]WRONG[/]"
+        numbers = (f"{number:.1e}" for number in (check.value_error, check.gradient_error, check.tolerance))
+        table.add_row(check.case, check.backend, check.dtype, *numbers, verdict)
+    return table
+
+
+def case_table(cases: Sequence[dict[str, Any]], allocator: str) -> Table:
+    """All cases under one allocator setting; "x" is how many times faster than the eager reference."""
+    table = Table(title=f"Routing layers, {allocator} allocator", caption="~ too few quiet moments: disturbed figure")
+    table.add_column("case")
+    table.add_column("variant")
+    headings = ["forward ms", "x", "fwd+bwd ms", "x", "batch 1 ms", "x", "roofline fwd", "fwd+bwd"]
+    headings += ["peak MB fwd", "fwd+bwd"] if allocator == "default" else []
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for case in cases:
+        figures = case["allocators"][allocator]
+        if "failed" in figures:
+            table.add_row(case["name"], figures["failed"], end_section=True)
+            continue
+        variants = figures["variants"]
+        for index, (label, variant) in enumerate(variants.items()):
+            cells = ["refused"] if "refused" in variant else _cells(variant, with_peaks=allocator == "default")
+            table.add_row(
+                case["name"] if index == 0 else "",
+                _label(label, case, variant),
+                *cells,
+                end_section=index + 1 == len(variants),
+            )
+    return table
+
+
+def notes(results: dict[str, Any]) -> list[str]:
+    """Shapes of the cases, and why a variant is missing."""
+    lines = []
+    for case in results["cases"]:
+        lines.append(f"{case['name']}: {case['description']}")
+        figures = next(iter(case["allocators"].values()))
+        for label, variant in figures.get("variants", {}).items():
+            if "refused" in variant:
+                lines.append(f"  {label} refused: {variant['refused']}")
+    return lines
+
+
+def sweep_table(sweeps: Sequence[dict[str, Any]]) -> Table:
+    """Growth along each axis with the straight line through it."""
+    table = Table(title="Growth of forward + backward (ms at each size)")
+    for column in ("layer", "backend", "axis", "sizes", "ms", "ms per unit", "R²"):
+        table.add_column(column)
+    for sweep in sweeps:
+        if "failed" in sweep:
+            table.add_row(sweep["name"], sweep["failed"])
+            continue
+        for axis, line in sweep["axes"].items():
+            sizes = " ".join(map(str, line["sizes"]))
+            times = " ".join(f"{1e3 * seconds:.3g}" for seconds in line["seconds"])
+            slope, r_squared = f"{1e3 * line['slope']:.3g}", f"{line['r_squared']:.4f}"
+            table.add_row(sweep["name"], sweep["backend"], AXES[axis], sizes, times, slope, r_squared)
+    return table
+
+
+def _label(label: str, case: dict[str, Any], variant: dict[str, Any]) -> str:
+    """Rivals show how long they take against the case's own fused kernel."""
+    if label in case["variants"]:
+        return "eager" if label == "reference" else label
+    over = variant.get("over_fused", {}).get("forward_backward")
+    return f"fused, {label}" + (f" ({over:.2f} of fused)" if over else "")
+
+
+def _cells(variant: dict[str, Any], *, with_peaks: bool) -> list[str]:
+    cells = []
+    for name in ("forward", "forward_backward", "batch_1"):
+        timing, speedup = variant.get(name), variant["speedup"].get(name)
+        cells.append("" if timing is None else f"{'' if timing['is_quiet'] else '~'}{1e3 * timing['seconds']:.3g}")
+        cells.append("" if speedup is None else f"{speedup:.3g}")
+    cells += [f"{100 * share:.2g} %" for share in variant["roofline_share"].values()]
+    if with_peaks and variant["peak_bytes"]:
+        cells += ["" if peak is None else f"{peak / 2**20:.0f}" for peak in variant["peak_bytes"].values()]
+    return cells

@@ -1,0 +1,92 @@
+"""The whole benchmark: verify, then one process for each case and allocator setting."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from torchcaps.benchmark.cases import Case, Sweep, make_cases, make_sweeps, own_cases, select
+from torchcaps.benchmark.environment import describe_environment
+from torchcaps.benchmark.settings import ALLOCATORS, Settings
+from torchcaps.benchmark.verify import verify
+
+SCHEMA = 1  # raise it when a key of the results changes its meaning
+
+WORKER = (sys.executable, "-m", "torchcaps.benchmark.worker")
+
+
+def run(
+    settings: Settings,
+    *,
+    names: Sequence[str] = (),
+    routing: str | None = None,
+    tell: Callable[[str], object] = lambda message: None,
+) -> dict[str, Any]:
+    """Verify every backend, then time what passed.
+
+    Args:
+        settings: how carefully.
+        names: only these cases and no sweeps; all cases and the sweeps if empty.
+        routing: import path of a routing of the user's own, timed in dense layers instead of our cases.
+        tell: receives what is going on.
+
+    Returns:
+        All figures as plain values; `report` makes tables of them.
+
+    Raises:
+        MismatchError: if a backend disagrees with the reference; nothing is timed then.
+    """
+    cases = own_cases(routing, quick=settings.quick) if routing else make_cases(quick=settings.quick)
+    cases = select(cases, names)
+    sweeps = () if names or routing else make_sweeps(quick=settings.quick)
+    return run_cases(cases, sweeps, settings, tell)
+
+
+def run_cases(
+    cases: Sequence[Case], sweeps: Sequence[Sweep], settings: Settings, tell: Callable[[str], object]
+) -> dict[str, Any]:
+    """Verify and time the given cases and sweeps."""
+    checks = verify([*cases, *(sweep.case for sweep in sweeps)])
+    results: dict[str, Any] = {
+        "schema": SCHEMA,
+        "environment": describe_environment(settings.threads),
+        "settings": asdict(settings),
+        "verified": [asdict(check) for check in checks],
+        "cases": [],
+        "sweeps": [],
+    }
+    for case in cases:
+        figures = {}
+        for allocator in ALLOCATORS:
+            tell(f"timing {case.name} ({allocator} allocator)")
+            job = {"case": case.to_dict(), "memory": allocator == "default"}
+            figures[allocator] = _run_job(job, settings, allocator)
+        results["cases"].append({**case.to_dict(), "description": case.description, "allocators": figures})
+    for sweep in sweeps:
+        tell(f"timing the growth of {sweep.case.name}")
+        job = {"sweep": {"case": sweep.case.to_dict(), "sizes": sweep.sizes}}
+        results["sweeps"].append({"name": sweep.case.name, **_run_job(job, settings, "default")})
+    return results
+
+
+def _run_job(job: dict[str, Any], settings: Settings, allocator: str) -> dict[str, Any]:
+    """The figures of one process, or {"failed": why}: a case that exhausts the memory does not end the others."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    environment |= ALLOCATORS[allocator]
+    if settings.threads is not None:
+        environment["OMP_NUM_THREADS"] = str(settings.threads)
+    process = subprocess.run(
+        WORKER,
+        input=json.dumps(job | {"settings": asdict(settings)}),
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if process.returncode != 0:
+        reason = (process.stderr.strip().splitlines() or ["no message"])[-1]
+        return {"failed": f"its process ended with code {process.returncode}: {reason}"}
+    return json.loads(process.stdout.splitlines()[-1])

@@ -1,0 +1,113 @@
+"""Nothing is timed before it is right: values and gradients of every backend against the float64 reference."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from torchcaps.benchmark.cases import Case
+from torchcaps.benchmark.workload import Workload
+from torchcaps.routing import backend as backends
+
+# Largest error, relative to the largest entry of the reference's tensor.
+TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4}
+
+
+class MismatchError(RuntimeError):
+    """A backend disagrees with the reference; `checks` tells where."""
+
+    def __init__(self, checks: "Sequence[Check]") -> None:
+        wrong = sorted({f"{check.backend} on {check.case}" for check in checks if not check.passed})
+        super().__init__(f"refusing to time: {', '.join(wrong)} disagree(s) with the float64 reference")
+        self.checks = checks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One backend on one case in one precision.
+
+    Attributes:
+        refused: why the backend does not take the case; then there are no errors.
+        value_error, gradient_error: the largest over all tensors, relative to the reference's largest entry.
+    """
+
+    case: str
+    backend: str
+    dtype: str
+    tolerance: float
+    value_error: float | None = None
+    gradient_error: float | None = None
+    refused: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        errors = (self.value_error, self.gradient_error)
+        return self.refused is not None or all(error is not None and error <= self.tolerance for error in errors)
+
+
+def verify(cases: Iterable[Case], extra: Sequence[backends.Backend] = ()) -> list[Check]:
+    """Check every backend that the cases time, rivals included, on smaller layers of the same kind.
+
+    Args:
+        cases: what will be timed.
+        extra: further backends to check.
+
+    Raises:
+        MismatchError: with all checks, if one of them fails.
+    """
+    checks = []
+    for case in cases:
+        candidates = [name for name in case.variants if name in ("chunked", "fused")]
+        checks += _check_case(case.smaller(), case.name, [*candidates, *extra])
+        for rival in case.rivals:
+            label = f"{case.name}: {rival.name}"
+            checks += _check_case(case.smaller().with_routing(rival.routing, **rival.options), label, ["fused"])
+    if not all(check.passed for check in checks):
+        raise MismatchError(checks)
+    return checks
+
+
+def _check_case(case: Case, label: str, candidates: Sequence[str | backends.Backend]) -> Iterator[Check]:
+    expected_values, expected_gradients = Workload(case, dtype=torch.float64).values_and_gradients("reference")
+    for dtype, tolerance in TOLERANCES.items():
+        workload = Workload(case, dtype=dtype)
+        for candidate in candidates:
+            name = candidate if isinstance(candidate, str) else candidate.name
+            same = {"case": label, "backend": name, "dtype": str(dtype).removeprefix("torch."), "tolerance": tolerance}
+            refused = workload.why_not(candidate) if isinstance(candidate, str) else None
+            if refused is not None:
+                yield Check(**same, refused=refused)
+                continue
+            with _several_chunks():
+                values, gradients = workload.values_and_gradients(candidate)
+            yield Check(
+                **same,
+                value_error=_largest_error(values, expected_values),
+                gradient_error=_largest_error(gradients, expected_gradients),
+            )
+
+
+def _largest_error(found: Sequence[Tensor | None], expected: Sequence[Tensor | None]) -> float:
+    """Largest difference relative to the largest expected entry; anything missing or not a number is infinite."""
+    worst = 0.0
+    for ours, theirs in zip(found, expected, strict=True):
+        if ours is None and theirs is None:
+            continue
+        ours = torch.zeros_like(theirs) if ours is None else ours
+        theirs = torch.zeros_like(ours) if theirs is None else theirs
+        difference = (ours.double() - theirs.double()).abs().max()
+        error = (difference / theirs.double().abs().max().clamp_min(1e-30)).item()
+        worst = max(worst, error if error < float("inf") else float("inf"))
+    return worst
+
+
+@contextmanager
+def _several_chunks() -> Iterator[None]:
+    """Small layers would fit into one chunk, which is the reference itself."""
+    before, backends.CHUNK_BYTES = backends.CHUNK_BYTES, 1
+    try:
+        yield
+    finally:
+        backends.CHUNK_BYTES = before

@@ -1,0 +1,57 @@
+"""`torchcaps benchmark`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """Check every backend against the float64 reference, then time what passed.
+
+    Each case runs in a process of its own for each allocator setting (the default, and a heap that reuses its pages),
+    so that all ratios come from one process. A backend whose values or gradients are wrong is never timed.
+    """
+
+    quick: bool = False
+    """Smaller shapes and no torch.compile: a look in under a minute, not figures to quote."""
+
+    cases: tuple[str, ...] = ()
+    """Only these cases, such as digitcaps em-conv-14; all of them if left out."""
+
+    out: Path | None = None
+    """Write all figures, with machine, versions and command, to this JSON file."""
+
+    routing: str | None = None
+    """A routing of your own, package.module:Class, in dense layers on the reference and chunked backends."""
+
+    threads: int | None = None
+    """Threads to compute with; as many as torch takes by itself if left out."""
+
+    def run(self) -> int:
+        """Print the tables; 1 if a backend disagrees with the reference."""
+        import os
+        import sys
+
+        from rich.console import Console
+
+        from torchcaps.benchmark import MismatchError, report, run
+        from torchcaps.benchmark.settings import FULL, QUICK
+
+        console, progress = Console(), Console(stderr=True)
+        if self.routing is not None:
+            sys.path.insert(0, os.getcwd())  # where the user's module lies
+        if self.out is not None and not self.out.resolve().parent.is_dir():
+            raise ValueError(f"the folder of --out {self.out} does not exist; create it first")
+        settings = (QUICK if self.quick else FULL).with_threads(self.threads)
+        with progress.status("checking every backend against the reference") as status:
+            try:
+                results = run(settings, names=self.cases, routing=self.routing, tell=status.update)
+            except MismatchError as mismatch:
+                status.stop()
+                console.print(report.verification_table(mismatch.checks))
+                progress.print(f"torchcaps: {mismatch}")
+                return 1
+        if self.out is not None:
+            report.write_json(results, self.out)
+        report.print_results(results, console)
+        return 0

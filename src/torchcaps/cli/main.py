@@ -1,0 +1,62 @@
+"""Finding the command that was asked for, running it, and ending in one sentence when the user's input was wrong.
+
+A command is a module of this folder with a frozen keyword-only dataclass: its fields are the options, its docstring
+the help, and `run() -> int | None` does the work (None and 0 mean success) and imports what is heavy.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Protocol
+
+import tyro
+
+from torchcaps import __version__
+
+DESCRIPTION = "Capsule networks done right: every routing behind one API, exact, stable and fast."
+
+# Module of this folder -> its dataclass. A new command is a file and a line here.
+COMMANDS = {
+    "benchmark": "Benchmark",
+}
+
+USER_ERRORS = (ValueError, TypeError, OSError)
+FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
+
+
+class Command(Protocol):
+    """What every command can do."""
+
+    def run(self) -> int | None:
+        """Do the work and return the exit code."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Args:
+        arguments: what follows `torchcaps`; None reads the command line.
+    """
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments == ["--version"]:
+        print(f"torchcaps {__version__}")
+        return 0
+    try:
+        return _parse(arguments or ["--help"]).run() or 0
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except USER_ERRORS as error:
+        if os.environ.get("TORCHCAPS_DEBUG") == "1":
+            raise
+        sentence = " ".join(str(error).split()) or type(error).__name__
+        print(f"torchcaps: {sentence}", file=sys.stderr)
+        return WRONG_INPUT
+
+
+def _parse(arguments: Sequence[str]) -> Command:
+    """The command with its options; wrong options end the process here, with code 2."""
+    classes = {name: getattr(import_module(f"torchcaps.cli.{name}"), kind) for name, kind in COMMANDS.items()}
+    return tyro.extras.subcommand_cli_from_dict(
+        classes, prog="torchcaps", description=DESCRIPTION, args=arguments, config=(tyro.conf.FlagCreatePairsOff,)
+    )
