@@ -134,7 +134,10 @@ def solve(problem: Problem, backend: str = "auto") -> RoutingResult:
 def _first_willing(problem: Problem) -> Backend:
     if torch.compiler.is_exporting():  # an exported file must run without this package
         return BACKENDS[-1]
-    return next(backend for backend in BACKENDS if backend.why_not(problem) is None)
+    # the number of chunks would tie a compiled graph to one batch size: there, chunks are for those who ask
+    compiling = torch.compiler.is_compiling()
+    candidates = [backend for backend in BACKENDS if not (compiling and backend.name == "chunked")]
+    return next(backend for backend in candidates if backend.why_not(problem) is None)
 
 
 @dataclass(frozen=True)
