@@ -98,7 +98,7 @@ class CapsuleLayer(nn.Module):
         turns that into a length of g l^2 / (1 + g l^2): l is kept for g = 1 / (l (1 - l)), and what is longer grows.
         """
         variance = 1 / self.in_size
-        if self.num_children is not None and self.weights == "full":
+        if self.num_children is not None:
             gain = 1 / (LEAST_LENGTH * (1 - LEAST_LENGTH))
             variance = max(variance, gain * self.num_parents**2 / (self.num_children * self.out_size))
         return math.sqrt(variance)
