@@ -1,0 +1,60 @@
+"""What every reader asks of a file before memory is given to it."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+# Deflate, the method of gzip and zip files, turns one byte into at most 1032.
+MAX_INFLATION = 1032
+CHUNK = 2**24
+
+
+class Readable(Protocol):
+    """An open file of bytes, compressed or not."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+def check_memory(path: Path, num_bytes: int) -> None:
+    """Raise when the images a file declares cannot fit into the memory of this machine."""
+    if not hasattr(os, "sysconf"):  # not every system tells
+        return
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if num_bytes > memory:
+        raise ValueError(
+            f"{path} declares {num_bytes / 1e9:.1f} GB of images, more than the {memory / 1e9:.1f} GB of memory here; "
+            "use fewer or smaller images"
+        )
+
+
+def check_inflation(path: Path, num_bytes: int, num_compressed: int) -> None:
+    """Raise when compressed data declare more bytes than they can hold."""
+    if num_bytes > MAX_INFLATION * num_compressed:
+        raise ValueError(
+            f"{path} declares {num_bytes} bytes, which its {num_compressed} compressed bytes cannot hold: "
+            "it is truncated or not what it claims to be"
+        )
+
+
+def read_bytes(path: Path, file: Readable, num_bytes: int) -> np.ndarray:
+    """What remains of an open file, exactly `num_bytes` bytes; memory grows with what is really there."""
+    values = bytearray()
+    while len(values) < num_bytes and (more := file.read(min(num_bytes - len(values), CHUNK))):
+        values += more
+    if len(values) < num_bytes or file.read(1):
+        relation = "fewer" if len(values) < num_bytes else "more"
+        raise ValueError(f"{path} is damaged: it holds {relation} than the {num_bytes} bytes its header declares")
+    return np.frombuffer(values, dtype=np.uint8)
+
+
+@contextmanager
+def naming(path: Path, part: str = "") -> Iterator[None]:
+    """Put the name of the file, and of the part of it, before the message of whatever is wrong there."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{path}: {part + ': ' if part else ''}{error}") from error

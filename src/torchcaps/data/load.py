@@ -1,0 +1,132 @@
+"""One door to all data: a name, or a path."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from torchcaps.checks import check_count
+from torchcaps.data.folders import read_image_folder
+from torchcaps.data.idx import has_idx_files, read_idx_folder
+from torchcaps.data.npz import read_npz
+from torchcaps.data.sets import DataSet, ImageSet
+
+EMBEDDED = Path(__file__).parent / "embedded"
+HOME_VARIABLE = "TORCHCAPS_DATA"
+DIGITS = tuple("0123456789")
+CLOTHES = (
+    *("t-shirt", "trouser", "pullover", "dress", "coat"),
+    *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A set that is known by name.
+
+    Attributes:
+        description: What it holds.
+        origin: Who made it.
+        terms: Under which terms.
+        read: Reads its training and test images from the place where it lies.
+        place: The embedded file; None for a set that is looked up as a folder of its name in $TORCHCAPS_DATA.
+    """
+
+    description: str
+    origin: str
+    terms: str
+    read: Callable[[Path], tuple[ImageSet, ImageSet | None]]
+    place: Path | None = None
+
+
+SOURCES = {
+    "digits": Source(
+        description="5,000 training and 1,000 test digits of MNIST, embedded in the package",
+        origin="A stratified choice from MNIST (Y. LeCun, C. Cortes, C. J. C. Burges): training digits from its "
+        "training images, test digits from its test images",
+        terms="CC BY-SA 3.0, as stated by the distributors of MNIST",
+        read=read_npz,
+        place=EMBEDDED / "digits.npz",
+    ),
+    "mnist": Source(
+        description="60,000 training and 10,000 test images of handwritten digits, 28 x 28, the four idx files",
+        origin="MNIST database of handwritten digits (Y. LeCun, C. Cortes, C. J. C. Burges)",
+        terms="CC BY-SA 3.0, as stated by its distributors",
+        read=lambda folder: read_idx_folder(folder, DIGITS),
+    ),
+    "fashion-mnist": Source(
+        description="60,000 training and 10,000 test images of clothes, 28 x 28, the four idx files",
+        origin="Fashion-MNIST (H. Xiao, K. Rasul, R. Vollgraf, 2017; Zalando Research)",
+        terms="MIT",
+        read=lambda folder: read_idx_folder(folder, CLOTHES),
+    ),
+}
+
+
+def load_data(name_or_path: str | Path = "digits", *, image_size: tuple[int, int] | None = None) -> DataSet:
+    """Load images with labels, by name or from a path.
+
+    Args:
+        name_or_path: "digits" (embedded); "mnist" or "fashion-mnist" (a folder of that name in $TORCHCAPS_DATA);
+            a folder of idx files; a folder with one folder of PNG or JPEG images per class, perhaps inside
+            train/ and test/; an .npz file with x_train, y_train and perhaps x_test, y_test, or images, labels.
+            A name wins over a path; write ./mnist for the path.
+        image_size: (height, width) to which a folder of images is stretched, for pictures too large to keep as
+            they are; the median of the training images when not given.
+
+    Example:
+        >>> data = load_data("digits")
+        >>> data.train.images.shape, len(data.test), data.class_names[3]
+        ((5000, 28, 28), 1000, '3')
+    """
+    source = SOURCES.get(str(name_or_path))
+    if source is None:
+        path = Path(name_or_path).expanduser()
+        train, test = _read_path(path, _checked_size(image_size))
+        name = path.resolve().name
+        return DataSet(name=name, train=train, test=test, origin=f"files in {name}", terms="not stated")
+    if image_size is not None:
+        raise ValueError(f"image_size is for folders of images; {name_or_path} has a size of its own")
+    train, test = source.read(source.place or _home_of(str(name_or_path)))
+    return DataSet(name=str(name_or_path), train=train, test=test, origin=source.origin, terms=source.terms)
+
+
+def _read_path(path: Path, image_size: tuple[int, int] | None) -> tuple[ImageSet, ImageSet | None]:
+    if not path.exists():
+        near = get_close_matches(str(path), SOURCES, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise FileNotFoundError(
+            f"no data called {str(path)!r}: {hint}It is neither one of {', '.join(SOURCES)} nor a folder or .npz file; "
+            f"give a path, or put the files of a named set into ${HOME_VARIABLE}/NAME"
+        )
+    if path.is_dir() and not has_idx_files(path):
+        return read_image_folder(path, image_size)
+    if image_size is not None:
+        raise ValueError(f"image_size is for folders of images; {path} has a size of its own")
+    if path.is_dir():
+        return read_idx_folder(path)
+    if path.suffix.lower() != ".npz":
+        raise ValueError(f"{path} must be a folder or an .npz file")
+    return read_npz(path)
+
+
+def _home_of(name: str) -> Path:
+    """The folder of a named set in $TORCHCAPS_DATA."""
+    home = os.environ.get(HOME_VARIABLE)
+    if not home:
+        raise FileNotFoundError(
+            f"{name} is not embedded: put {SOURCES[name].description} into a folder DATA/{name} "
+            f"and set {HOME_VARIABLE}=DATA"
+        )
+    folder = Path(home).expanduser() / name
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder} does not exist: put {SOURCES[name].description} there")
+    return folder
+
+
+def _checked_size(image_size: tuple[int, int] | None) -> tuple[int, int] | None:
+    if image_size is None:
+        return None
+    height, width = image_size
+    return check_count("height of image_size", height), check_count("width of image_size", width)

@@ -1,0 +1,170 @@
+"""Image sets in memory, and the split of training data into training and validation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import index as as_index
+
+import numpy as np
+
+from torchcaps.checks import check_positive
+
+MAX_CLASSES = 100_000  # a label beyond it is a mistake, and naming that many classes would fill the memory
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ImageSet:
+    """Images with labels, checked once here; a valid map-style dataset for torch.
+
+    Shapes:
+        images: uint8 (n, h, w) or (n, h, w, c)
+        labels: int64 (n,), or bool (n, J) when an image may have several classes or none
+
+    Example:
+        >>> images = np.zeros((3, 28, 28), dtype=np.uint8)
+        >>> image_set = ImageSet(images=images, labels=np.array([0, 1, 1]), class_names=("cat", "dog"))
+        >>> len(image_set), image_set[2][0].shape, image_set[2][1]
+        (3, (28, 28), 1)
+        >>> len(image_set.subset([0, 2]))
+        2
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    class_names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "class_names", tuple(self.class_names))
+        check_images(self.images)
+        if len(self.labels) != len(self.images):
+            raise ValueError(f"there are {len(self.images)} images but {len(self.labels)} labels; each image needs one")
+        if self.labels.dtype == np.int64 and self.labels.ndim == 1:
+            check_label_range(self.labels, self.num_classes)
+        elif self.labels.dtype != np.bool_ or self.labels.ndim != 2 or self.labels.shape[1] != self.num_classes:
+            raise ValueError(
+                f"labels must be int64 of shape (n,) or bool of shape (n, J) with J = {self.num_classes} classes, "
+                f"got {self.labels.dtype} of shape {self.labels.shape}"
+            )
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes, J."""
+        return len(self.class_names)
+
+    @property
+    def is_multi_label(self) -> bool:
+        """Whether an image may have several classes or none."""
+        return self.labels.ndim == 2
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, "int | np.ndarray"]:
+        """One image (uint8) and its label: a number, or a row of booleans."""
+        index = as_index(index)
+        label = self.labels[index]
+        return self.images[index], (label if self.is_multi_label else int(label))
+
+    def subset(self, indices: "Sequence[int] | np.ndarray") -> "ImageSet":
+        """The images with these numbers, in this order, as a copy."""
+        indices = np.asarray(indices)
+        if indices.ndim != 1 or indices.dtype.kind not in "iu" or len(indices) == 0:
+            raise ValueError(
+                f"indices must be a non-empty list of image numbers, got {indices.dtype} of shape {indices.shape}"
+            )
+        return ImageSet(images=self.images[indices], labels=self.labels[indices], class_names=self.class_names)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DataSet:
+    """Training images, test images where there are any, and where they come from."""
+
+    name: str
+    train: ImageSet
+    test: ImageSet | None
+    origin: str
+    terms: str
+
+    def __post_init__(self) -> None:
+        if self.test is None:
+            return
+        if self.test.class_names != self.train.class_names or self.test.is_multi_label != self.train.is_multi_label:
+            raise ValueError(f"{self.name}: training and test images must have the same classes and kind of labels")
+        if self.test.images.shape[1:] != self.train.images.shape[1:]:
+            raise ValueError(
+                f"{self.name}: training images have shape {self.train.images.shape[1:]} but test images "
+                f"{self.test.images.shape[1:]}; make them alike"
+            )
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Name of every class, in the order of the labels."""
+        return self.train.class_names
+
+
+def split_validation(image_set: ImageSet, fraction: float, seed: int) -> tuple[ImageSet, ImageSet]:
+    """Split training data into training and validation images, class by class.
+
+    Of the n images of a class round(fraction n) become validation images, at least one and never all of them;
+    the only image of a class stays in training. An image with several classes counts for its rarest one. Both
+    parts keep the order of the whole.
+
+    Args:
+        image_set: The training images.
+        fraction: Share of validation images, between 0 and 1.
+        seed: The same seed gives the same split.
+
+    Returns:
+        The training part and the validation part.
+    """
+    if check_positive("fraction", fraction) >= 1:
+        raise ValueError(f"fraction must be below 1, got {fraction}")
+    generator = np.random.default_rng(seed)
+    strata = _rarest_class(image_set.labels) if image_set.is_multi_label else image_set.labels
+    held_out = np.zeros(len(image_set), dtype=bool)
+    for stratum in np.unique(strata):
+        members = generator.permutation(np.flatnonzero(strata == stratum))
+        if len(members) > 1:
+            num_held_out = min(max(round(fraction * len(members)), 1), len(members) - 1)
+            held_out[members[:num_held_out]] = True
+    if not held_out.any():
+        raise ValueError("no class has two images, so none can be spared for validation; give more training images")
+    return image_set.subset(np.flatnonzero(~held_out)), image_set.subset(np.flatnonzero(held_out))
+
+
+def check_images(images: np.ndarray) -> None:
+    """Raise unless `images` is a non-empty uint8 array (n, h, w) or (n, h, w, c)."""
+    if images.dtype != np.uint8 or images.ndim not in (3, 4) or images.size == 0:
+        raise ValueError(
+            f"images must be uint8 of shape (n, h, w) or (n, h, w, c) and not empty, "
+            f"got {images.dtype} of shape {images.shape}"
+        )
+    if images.ndim == 4 and images.shape[3] > images.shape[1]:
+        raise ValueError(
+            f"images of shape {images.shape} have more channels than rows; channels come last: "
+            "use images.transpose(0, 2, 3, 1)"
+        )
+
+
+def check_label_range(labels: np.ndarray, num_classes: int) -> None:
+    """Raise unless every label is a class number."""
+    wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
+    if len(wrong):
+        raise ValueError(
+            f"labels must lie in 0 to {num_classes - 1}, but image {wrong[0]} has label {labels[wrong[0]]}"
+        )
+
+
+def numbered_classes(labels: np.ndarray) -> tuple[str, ...]:
+    """Names "0", "1", ... for the classes of labels (n,), or of the columns of labels (n, J)."""
+    num_classes = labels.shape[1] if labels.ndim == 2 else int(labels.max(initial=0)) + 1
+    if num_classes > MAX_CLASSES:
+        raise ValueError(f"labels must number the classes 0, 1, 2, ... below {MAX_CLASSES}, got {num_classes - 1}")
+    return tuple(str(number) for number in range(num_classes))
+
+
+def _rarest_class(labels_NJ: np.ndarray) -> np.ndarray:
+    """For each row the least frequent of its classes; J for a row without any."""
+    counts_J = labels_NJ.sum(axis=0)
+    unlisted = len(labels_NJ) + 1
+    counts_NJ = np.where(labels_NJ, counts_J, unlisted)
+    return np.where(labels_NJ.any(axis=1), counts_NJ.argmin(axis=1), labels_NJ.shape[1])
