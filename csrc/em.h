@@ -22,14 +22,14 @@ struct EmOptions {
   enum Competition : int64_t { window = 0, global = 1 };
   enum Activation : int64_t { mdl = 0, mixing = 1, entropy = 2 };
 
-  int64_t iterations;         // T
+  int64_t iterations;       // T
   int64_t competition;
   int64_t activation;
+  int64_t scale_by_mass;    // costs are divided by the mean mass that a parent has at the start
   double variance_epsilon;
-  const T* sharpness;         // (T): lambda_t * kappa
-  const T* inverse_mass;      // (B): 1 / mbar
-  const T* beta_a;            // (J)
-  const T* beta_u;            // (J)
+  const double* sharpness;  // (T): lambda_t * kappa
+  const T* beta_a;          // (J)
+  const T* beta_u;          // (J)
 };
 
 namespace em {

@@ -139,7 +139,7 @@ class Backward {
   void run() {
 #pragma omp parallel num_threads(context_.threads)
     {
-      context_.pack();
+      context_.prepare();
       Worker& self = workers_[omp_get_thread_num()];
       std::fill(self.beta, self.beta + 2 * layout_.vectors, Vec<T>{});
       std::fill(self.weight, self.weight + votes_.transforms * context_.weight_registers, Vec<T>{});
@@ -325,7 +325,7 @@ class Backward {
       per_precision = zero;
       return;
     }
-    const Vec<T> grad_bracket = options_.sharpness[t] * arrived * sigmoid<T>(-found.logit());
+    const Vec<T> grad_bracket = T(options_.sharpness[t]) * arrived * sigmoid<T>(-found.logit());
     self.beta[v] += grad_bracket;
     if (options_.activation == EmOptions<T>::entropy) {
       self.beta[layout_.vectors + v] -= grad_bracket;
@@ -337,7 +337,7 @@ class Backward {
     for (int h = 0; h < layout_.size; h++) description += T(0.5) * log(found.variance()[h]);
     for (int lane = 0; lane < Simd<T>::width && v * Simd<T>::width + lane < votes_.parents; lane++)
       description[lane] += layout_.size * options_.beta_u[v * Simd<T>::width + lane];
-    const Vec<T> grad_cost = -grad_bracket * options_.inverse_mass[example];
+    const Vec<T> grad_cost = -grad_bracket * context_.inverse_mass[example];
     self.beta[layout_.vectors + v] += T(layout_.size) * mass * grad_cost;
     grad_mass = grad_cost * description;
     per_precision = T(0.5) * grad_cost * mass;

@@ -54,6 +54,7 @@ struct Context {
   const int64_t weight_registers;  // of one packed transformation
   Vec<T>* const weight;            // [transforms][vectors][inner * outer]
   Vec<T>* const bias;              // [transforms][vectors][D], or null
+  T* const inverse_mass;           // [B]: costs are multiplied by it
   const T* const no_pose;          // stands in for the poses of masked children, which may hold anything
 
   Context(const Votes<T>& votes, const EmOptions<T>& options, int threads)
@@ -67,12 +68,28 @@ struct Context {
         weight_registers(layout.vectors * votes.inner * votes.outer),
         weight(frame.template take<Vec<T>>(votes.transforms * weight_registers)),
         bias(votes.bias ? frame.template take<Vec<T>>(votes.transforms * layout.entries()) : nullptr),
+        inverse_mass(frame.template take<T>(votes.examples)),
         no_pose(frame.template zeros<T>(votes.pose_size())) {}
 
   // To be called by all threads of a region.
-  void pack() const {
+  void prepare() const {
+#pragma omp for schedule(static) nowait
+    for (int64_t b = 0; b < votes.examples; b++) inverse_mass[b] = options.scale_by_mass ? 1 / mean_mass(b) : T(1);
     pack_lanes<T>(votes.weight, votes.transforms, votes.parents, votes.inner * votes.outer, layout.vectors, weight);
     if (bias) pack_lanes<T>(votes.bias, votes.transforms, votes.parents, layout.size, layout.vectors, bias);
+  }
+
+  // The mass a parent of an example has on average under the first couplings, if every child has activation 1.
+  T mean_mass(int64_t example) const {
+    int64_t windows = 0, total = 0;
+    for (int64_t s = 0; s < votes.windows; s++) windows += votes.window_exists(example, s);
+    for (const Unit& unit : plan.units) {
+      int seen = 0, children = 0;
+      for (int k = unit.first; k < unit.last; k++) seen += votes.window_exists(example, plan.sights[k].window);
+      for (int m = 0; m < unit.count; m++) children += votes.child_votes(example, unit.child + m);
+      total += int64_t(children) * (global ? std::min(seen, 1) : seen);
+    }
+    return std::max(T(total) / T(std::max<int64_t>(1, windows * votes.parents)), T(smallest_mass));
   }
 
   const Vec<T>* weight_of(int64_t slot) const { return weight + votes.transform_at(slot) * weight_registers; }
@@ -188,7 +205,7 @@ void check(const Votes<T>& votes, const EmOptions<T>& options) {
   require(votes.examples >= 0 && votes.windows >= 1 && votes.slots >= 1 && votes.children >= 1);
   require(votes.parents >= 1 && votes.rows >= 1 && votes.inner >= 1 && votes.outer >= 1);
   require(votes.poses && votes.weight && options.beta_a && options.beta_u);
-  require(options.sharpness && options.inverse_mass && options.iterations >= 1 && options.variance_epsilon > 0);
+  require(options.sharpness && options.iterations >= 1 && options.variance_epsilon > 0);
   require(options.competition >= 0 && options.competition <= 1);
   require(options.activation >= 0 && options.activation <= 2);
   for (int64_t k = 0; votes.child && k < votes.windows * votes.slots; k++)

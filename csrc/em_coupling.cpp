@@ -29,7 +29,7 @@ class Couplings {
   void run() {
 #pragma omp parallel num_threads(context_.threads)
     {
-      context_.pack();
+      context_.prepare();
       Worker& self = workers_[omp_get_thread_num()];
 #pragma omp for schedule(static)
       for (int64_t example = 0; example < votes_.examples; example++) write_example(self, example);
@@ -61,6 +61,7 @@ class Couplings {
   T write_unit(Worker& self, const Unit& unit, int64_t example) const {
     Bench<T>& bench = self.bench;
     const int num_sights = context_.look(unit, example, bench);
+    const T normaliser = T(0.5 * layout_.size * std::log(2 * M_PI));
     T likelihood = 0;
     for (int m = 0; m < unit.count; m++) {
       if (!bench.children[m].votes) continue;
@@ -71,7 +72,7 @@ class Couplings {
         else
           std::fill(bench.coupling, bench.coupling + count * layout_.vectors,
                     broadcast<T>(context_.first_coupling(num_sights)));
-        likelihood += bench.children[m].activation * log_total;
+        if (iteration_ > 0) likelihood += bench.children[m].activation * (log_total - normaliser);
         for (int k = 0; coupling_ && k < count; k++) {
           const Sight& sight = bench.sights[start + k];
           const int64_t slot = (example * votes_.windows + sight.window) * votes_.slots + sight.slot + m;
@@ -112,7 +113,7 @@ int couplings(const Votes<T>* votes, const EmOptions<T>* options, const T* state
 
 // Couplings R (B, S, N, J) that iteration `iteration` of the M-step used, 0 where there is no vote; `iteration` may
 // be T: those an E-step after the last M-step would give. Either result may be null. `likelihood` (B) is the sum
-// over children of a_i log sum_j a_j p_ij under the Gaussians of iteration - 1, without the factors 2 pi.
+// over children of a_i log sum_j a_j p_ij under the Gaussians of iteration - 1 (0 for iteration 0).
 TORCHCAPS_EXPORT int torchcaps_em_coupling_f32(const torchcaps::Votes<float>* votes,
                                                const torchcaps::EmOptions<float>* options, const float* state,
                                                int64_t iteration, float* coupling, float* likelihood, int threads) {

@@ -39,7 +39,7 @@ class Forward {
   void run() {
 #pragma omp parallel num_threads(context_.threads)
     {
-      context_.pack();
+      context_.prepare();
       context_.for_tiles(tile_, [this](const Team& team, int64_t first, int64_t last, int home) {
         route(team, first, last, home);
       });
@@ -256,10 +256,10 @@ class Forward {
       beta_a[lane] = options_.beta_a[v * Simd<T>::width + lane];
       beta_u[lane] = options_.beta_u[v * Simd<T>::width + lane];
     }
-    const T sharpness = options_.sharpness[t];
+    const T sharpness = T(options_.sharpness[t]);
     if (options_.activation == EmOptions<T>::entropy) return sharpness * (beta_a - beta_u - half_log_variance);
     const Vec<T> cost = (T(layout_.size) * beta_u + half_log_variance) * mass;
-    return sharpness * (beta_a - cost * options_.inverse_mass[example]);
+    return sharpness * (beta_a - cost * context_.inverse_mass[example]);
   }
 
   void write_results(const Worker& shared, int64_t target, int64_t w) const {

@@ -8,13 +8,14 @@ from torch import Tensor
 
 from torchcaps.checks import check_choice, check_count, check_like, check_positive
 from torchcaps.routing.backend import solve
+from torchcaps.routing.em.fused import FUSED
 from torchcaps.routing.em.reference import em
 from torchcaps.routing.problem import Algorithm, pose_problem
 from torchcaps.routing.result import RoutingResult
 from torchcaps.schedules import routing_lambda
 from torchcaps.votes import Votes, as_votes
 
-EM = Algorithm("em", em)
+EM = Algorithm("em", em, FUSED)
 COST_SCALES = ("mass", "paper")
 ACTIVATIONS = ("mdl", "mixing", "entropy")
 

@@ -1,0 +1,272 @@
+"""The operators behind fused EM routing: forward, backward and couplings as torch sees them."""
+
+import ctypes
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchcaps.native import library
+from torchcaps.native.lowering import DTYPES, KernelVotes
+from torchcaps.native.struct import pointer
+
+REGISTER_BYTES = 32  # the kernels pad parents to whole registers
+
+
+class EmOptionsStruct(ctypes.Structure):
+    """The mirror of ``EmOptions<T>`` in csrc/em.h: field order and types are part of the interface."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("iterations", "competition", "activation", "scale_by_mass")),
+        ("variance_epsilon", ctypes.c_double),
+        *((name, ctypes.c_void_p) for name in ("sharpness", "beta_a", "beta_u")),
+    ]
+
+
+class EmKernelOptions(NamedTuple):
+    """Options as the kernels take them.
+
+    Attributes:
+        sharpness: lambda_t kappa of each iteration.
+        eps_var: added to every variance.
+        competition: index into KINDS.
+        activation: index into ACTIVATIONS.
+        scale_by_mass: costs are divided by the mean mass of a parent at the start.
+    """
+
+    sharpness: Sequence[float]
+    eps_var: float
+    competition: int
+    activation: int
+    scale_by_mass: bool
+
+
+@torch.library.custom_op("torchcaps::em_routing", mutates_args=())
+def em_kernel(
+    poses: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    activations: Tensor | None,
+    offset: Tensor | None,
+    child: Tensor | None,
+    transform: Tensor | None,
+    child_mask: Tensor | None,
+    window_mask: Tensor | None,
+    rows: int,
+    beta_a: Tensor,
+    beta_u: Tensor,
+    sharpness: Sequence[float],
+    eps_var: float,
+    competition: int,
+    activation: int,
+    scale_by_mass: bool,
+    keep_state: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Parents of the votes, and the Gaussians of every iteration if they are to be kept.
+
+    Shapes:
+        result: poses (B, S, J, D), activations (B, S, J), state (B, T, S, vectors, 2 D + 2, lanes) or empty
+    """
+    votes = KernelVotes(
+        poses, weight, bias, activations, offset, child, transform, child_mask, window_mask, rows
+    ).contiguous()
+    options = EmKernelOptions(sharpness, eps_var, competition, activation, scale_by_mass)
+    out_poses, out_activations, state = _empty_results(votes, len(sharpness), keep_state)
+    kept = state if keep_state else None
+    _call("forward", votes, (beta_a, beta_u), options, out_poses, out_activations, kept)
+    return out_poses, out_activations, state
+
+
+@em_kernel.register_fake
+def _(poses, weight, bias, activations, offset, child, transform, child_mask, window_mask, rows, *rest):
+    votes = KernelVotes(poses, weight, bias, activations, offset, child, transform, child_mask, window_mask, rows)
+    sharpness, keep_state = rest[2], rest[-1]
+    return _empty_results(votes, len(sharpness), keep_state)
+
+
+@torch.library.custom_op("torchcaps::em_routing_backward", mutates_args=())
+def em_kernel_backward(
+    grad_poses: Tensor,
+    grad_activations: Tensor,
+    state: Tensor,
+    poses: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    activations: Tensor | None,
+    offset: Tensor | None,
+    child: Tensor | None,
+    transform: Tensor | None,
+    child_mask: Tensor | None,
+    window_mask: Tensor | None,
+    rows: int,
+    beta_a: Tensor,
+    beta_u: Tensor,
+    sharpness: Sequence[float],
+    eps_var: float,
+    competition: int,
+    activation: int,
+    scale_by_mass: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of (poses, weight, bias, activations, beta_a, beta_u); that of no bias is empty."""
+    votes = KernelVotes(
+        poses, weight, bias, activations, offset, child, transform, child_mask, window_mask, rows
+    ).contiguous()
+    options = EmKernelOptions(sharpness, eps_var, competition, activation, scale_by_mass)
+    found = _empty_gradients(poses, weight, bias, beta_a)
+    to_poses, to_weight, to_bias, to_activations, to_beta_a, to_beta_u = found
+    targets = to_poses, to_activations, to_weight, None if bias is None else to_bias, to_beta_a, to_beta_u
+    arriving = state.contiguous(), grad_poses.contiguous(), grad_activations.contiguous()
+    _call("backward", votes, (beta_a, beta_u), options, *arriving, *targets)
+    return found
+
+
+@em_kernel_backward.register_fake
+def _(grad_poses, grad_activations, state, poses, weight, bias, *rest):
+    return _empty_gradients(poses, weight, bias, rest[7])
+
+
+@torch.library.custom_op("torchcaps::em_couplings", mutates_args=())
+def em_couplings(
+    state: Tensor,
+    iteration: int,
+    poses: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    activations: Tensor | None,
+    offset: Tensor | None,
+    child: Tensor | None,
+    transform: Tensor | None,
+    child_mask: Tensor | None,
+    window_mask: Tensor | None,
+    rows: int,
+    beta_a: Tensor,
+    beta_u: Tensor,
+    sharpness: Sequence[float],
+    eps_var: float,
+    competition: int,
+    activation: int,
+    scale_by_mass: bool,
+) -> tuple[Tensor, Tensor]:
+    """Couplings (B, S, N, J) of one M-step, and the log-likelihood (B,) of the Gaussians they come from.
+
+    Before the first M-step there are no Gaussians, and the log-likelihood is 0.
+    """
+    votes = KernelVotes(
+        poses, weight, bias, activations, offset, child, transform, child_mask, window_mask, rows
+    ).contiguous()
+    options = EmKernelOptions(sharpness, eps_var, competition, activation, scale_by_mass)
+    couplings, likelihood = _empty_couplings(votes)
+    number = ctypes.c_int64(iteration)
+    _call("coupling", votes, (beta_a, beta_u), options, state.contiguous(), number, couplings, likelihood)
+    return couplings, likelihood
+
+
+@em_couplings.register_fake
+def _(
+    state, iteration, poses, weight, bias, activations, offset, child, transform, child_mask, window_mask, rows, *rest
+):
+    return _empty_couplings(
+        KernelVotes(poses, weight, bias, activations, offset, child, transform, child_mask, window_mask, rows)
+    )
+
+
+def _save_for_backward(ctx, inputs, output) -> None:
+    *inputs, keep_state = inputs
+    state = output[2]
+    ctx.mark_non_differentiable(state)
+    ctx.keep_state = keep_state
+    ctx.tensors = [isinstance(value, Tensor) for value in inputs]
+    ctx.others = [None if isinstance(value, Tensor) else value for value in inputs]
+    ctx.save_for_backward(state, *(value for value in inputs if isinstance(value, Tensor)))
+
+
+def _differentiate(ctx, grad_poses, grad_activations, _) -> tuple:
+    if not ctx.keep_state:
+        raise RuntimeError("em_routing was called with keep_state=False, which leaves nothing to differentiate")
+    state, *tensors = ctx.saved_tensors
+    rest = iter(tensors)
+    inputs = [next(rest) if is_tensor else other for is_tensor, other in zip(ctx.tensors, ctx.others, strict=True)]
+    to_poses, to_weight, to_bias, to_activations, *to_betas = em_kernel_backward(
+        grad_poses, grad_activations, state, *inputs
+    )
+    bias, activations = inputs[2], inputs[3]
+    found = (to_poses, to_weight, None if bias is None else to_bias, None if activations is None else to_activations)
+    return (*found, *(None for _ in range(6)), *to_betas, *(None for _ in range(6)))
+
+
+def _refuse_double_backward(ctx, *_) -> tuple:
+    raise RuntimeError(
+        "the fused routing kernels are differentiable once; for gradients of gradients use backend='reference'"
+    )
+
+
+em_kernel.register_autograd(_differentiate, setup_context=_save_for_backward)
+em_kernel_backward.register_autograd(_refuse_double_backward)
+
+
+def _empty_results(votes: KernelVotes, num_iterations: int, keep_state: bool) -> tuple[Tensor, Tensor, Tensor]:
+    batch_size, poses = votes.poses.shape[0], votes.poses
+    parents = (batch_size, votes.num_windows, votes.num_parents)
+    lanes = REGISTER_BYTES // poses.element_size()
+    vectors = -(-votes.num_parents // lanes)
+    record = (vectors, 2 * votes.vote_size + 2, lanes)
+    return (
+        poses.new_empty(*parents, votes.vote_size),
+        poses.new_empty(parents),
+        poses.new_empty((batch_size, num_iterations, votes.num_windows, *record) if keep_state else 0),
+    )
+
+
+def _empty_gradients(poses: Tensor, weight: Tensor, bias: Tensor | None, beta: Tensor) -> tuple[Tensor, ...]:
+    """Contiguous room for the gradients of poses, weight, bias, activations, beta_a and beta_u."""
+    return (
+        poses.new_empty(poses.shape),
+        poses.new_empty(weight.shape),
+        poses.new_empty(0 if bias is None else bias.shape),
+        poses.new_empty(poses.shape[:2]),
+        poses.new_empty(beta.shape),
+        poses.new_empty(beta.shape),
+    )
+
+
+def _empty_couplings(votes: KernelVotes) -> tuple[Tensor, Tensor]:
+    batch_size, poses = votes.poses.shape[0], votes.poses
+    return (
+        poses.new_empty(batch_size, votes.num_windows, votes.num_slots, votes.num_parents),
+        poses.new_empty(batch_size),
+    )
+
+
+def _call(
+    entry: str,
+    votes: KernelVotes,
+    betas: tuple[Tensor, Tensor],
+    options: EmKernelOptions,
+    *arguments: Tensor | ctypes.c_int64 | None,
+) -> None:
+    """Calls torchcaps_em_<entry> for the dtype of the votes."""
+    votes_struct = votes.struct()
+    beta_a, beta_u = (beta.contiguous() for beta in betas)
+    sharpness = (ctypes.c_double * len(options.sharpness))(*options.sharpness)
+    options_struct = EmOptionsStruct(
+        iterations=len(options.sharpness),
+        competition=options.competition,
+        activation=options.activation,
+        scale_by_mass=options.scale_by_mass,
+        variance_epsilon=options.eps_var,
+        sharpness=ctypes.addressof(sharpness),
+        beta_a=pointer(beta_a),
+        beta_u=pointer(beta_u),
+    )
+    addresses = [
+        argument if isinstance(argument, ctypes.c_int64) else ctypes.c_void_p(pointer(argument))
+        for argument in arguments
+    ]
+    library.call(
+        f"torchcaps_em_{entry}_{DTYPES[votes.poses.dtype]}",
+        ctypes.byref(votes_struct),
+        ctypes.byref(options_struct),
+        *addresses,
+        library.num_threads(),
+    )
