@@ -1,9 +1,9 @@
 """Small layers of every kind, children for them, and what the loops say they give."""
 
-import loops
 import numpy as np
 import torch
 
+import loops
 from torchcaps import nn
 from torchcaps.capsules import Capsules
 from torchcaps.schedules import routing_lambda
@@ -48,6 +48,13 @@ def make_children(kind, *, batch_size=2, pose="vector", dtype=torch.float64):
     if pose == "vector":
         return Capsules.from_poses(torch.randn(*shape, 3, dtype=dtype))
     return Capsules(torch.randn(*shape, 4, dtype=dtype), torch.rand(*shape, dtype=dtype))
+
+
+def scalar(capsules):
+    """A number that depends on every entry of the capsules in its own way."""
+    return sum(
+        (part * torch.linspace(1, 2, part.numel(), dtype=part.dtype).view_as(part)).sin().sum() for part in capsules
+    )
 
 
 def loop_result(layer, kind, children, *, mask=None, window_mask=None, competition=None):

@@ -1,0 +1,121 @@
+"""Every layer compiles as one graph and exports, with any batch size."""
+
+from itertools import product
+
+import pytest
+import torch
+
+from layers import KINDS, ROUTINGS, make_children, make_layer, scalar
+from torchcaps import nn
+from torchcaps.capsules import Capsules
+from torchcaps.routing import use_backend
+
+# Every layer and every routing once; all pairs are slow.
+SOME = [("dense", "kmeans"), ("dense", "entropy"), ("conv1d", "dynamic"), ("conv2d", "em"), ("class", "uniform")]
+REST = [pair for pair in product(KINDS, ROUTINGS) if pair not in SOME]
+FEW = {"dynamic": 2, "kmeans": 1, "entropy": 2, "em": 2}  # iterations: graphs grow with them
+# Compilers warn about their own use of torch.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def small_layer(kind, routing, **arguments):
+    options = {"num_iterations": FEW[routing]} if routing in FEW else {}
+    return make_layer(kind, routing, bias=True, options=options, **arguments)
+
+
+def dynamic_batch(children):
+    for part in children:
+        torch._dynamo.mark_dynamic(part, 0)
+    return children
+
+
+def assert_compiles(layer, kind, backend):
+    compiled = torch.compile(layer, fullgraph=True, backend=backend)
+    for batch_size in (3, 5):
+        children = make_children(kind, batch_size=batch_size)
+        expected = layer(children)
+        capsules = compiled(dynamic_batch(children))
+        torch.testing.assert_close(capsules, expected, rtol=1e-9, atol=1e-11)
+        parameters = list(layer.parameters())
+        gradients = torch.autograd.grad(scalar(capsules), parameters)
+        torch.testing.assert_close(gradients, torch.autograd.grad(scalar(expected), parameters), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize(("kind", "routing"), SOME)
+def test_one_graph_for_any_batch_size(kind, routing):
+    assert_compiles(small_layer(kind, routing), kind, "aot_eager")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "routing"), REST)
+def test_one_graph_for_any_batch_size_everywhere(kind, routing):
+    assert_compiles(small_layer(kind, routing), kind, "aot_eager")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "routing"), [("dense", "dynamic"), ("conv2d", "em")])
+def test_inductor(kind, routing):
+    assert_compiles(small_layer(kind, routing), kind, "inductor")
+
+
+def test_one_graph_where_the_batch_would_be_cut_into_chunks(one_example_chunks):
+    assert_compiles(small_layer("dense", "uniform"), "dense", "aot_eager")
+
+
+def test_a_compiled_layer_follows_the_chosen_backend(one_example_chunks):
+    """A graph of one backend is not used for another."""
+    layer, children = small_layer("dense", "uniform"), make_children("dense", batch_size=3)
+    graphs = []
+
+    def count(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    compiled = torch.compile(layer, fullgraph=True, backend=count)
+    for backend in ("reference", "chunked", "reference"):
+        with use_backend(backend):
+            torch.testing.assert_close(compiled(children), layer(children))
+    assert len(graphs) == 2
+
+
+def test_primary_capsules_and_decoders_compile():
+    network = torch.nn.Sequential(nn.PrimaryCaps(2, 3, 4, 3), torch.nn.Identity())
+    decoder = nn.ConvDecoder(3, 4, (1, 6, 5), channels=2)
+    matrix = nn.PrimaryMatrixCaps(2, 3)
+
+    def everything(images):
+        capsules = network(images)
+        pooled = Capsules(capsules.poses.mean((1, 2)), capsules.activations.mean((1, 2)))
+        return decoder(pooled), matrix(images)
+
+    compiled = torch.compile(everything, fullgraph=True, backend="aot_eager")
+    for batch_size in (3, 5):
+        images = torch.randn(batch_size, 2, 6, 5)
+        torch._dynamo.mark_dynamic(images, 0)
+        torch.testing.assert_close(compiled(images), everything(images))
+
+
+@pytest.mark.parametrize(("kind", "routing"), list(product(KINDS, ROUTINGS)))
+def test_export_with_any_batch_size(kind, routing):
+    layer, batch = small_layer(kind, routing), torch.export.Dim("batch", min=1, max=4096)
+    shapes = (Capsules({0: batch}, {0: batch}),)
+    program = torch.export.export(layer, (make_children(kind, batch_size=3),), dynamic_shapes=shapes).module()
+    for batch_size in (2, 7):
+        children = make_children(kind, batch_size=batch_size)
+        torch.testing.assert_close(program(children), layer(children), rtol=1e-9, atol=1e-11)
+
+
+def test_export_with_a_mask_and_any_batch_size():
+    layer, batch = small_layer("conv1d", "em"), torch.export.Dim("batch", min=1, max=4096)
+    mask = torch.arange(6) < torch.tensor([[4], [6], [5]])
+    shapes = (Capsules({0: batch}, {0: batch}), {0: batch})
+    program = torch.export.export(layer, (make_children("conv1d", batch_size=3), mask), dynamic_shapes=shapes).module()
+    children, mask = make_children("conv1d", batch_size=4), torch.arange(6) < torch.tensor([[4], [3], [6], [2]])
+    torch.testing.assert_close(program(children, mask), layer(children, mask), rtol=1e-9, atol=1e-11)
