@@ -1,0 +1,317 @@
+"""The fused kernel of EM routing against the reference in float64: values, gradients, couplings and traces."""
+
+import pytest
+import torch
+
+from cases import class_case, conv_case, dense_case, randn
+from situations import SITUATIONS
+from torchcaps.capsules import Capsules
+from torchcaps.native import library
+from torchcaps.routing import em_routing, why_not
+from torchcaps.routing.em import fused_ops
+from torchcaps.votes import ClassVotes, ConvVotes, DenseVotes, as_votes
+
+pytestmark = pytest.mark.skipif(library.why_not() is not None, reason=str(library.why_not()))
+
+# Situations whose votes are described, so that a kernel can form them.
+DESCRIBED = [
+    name for name in SITUATIONS if any(kind in name for kind in ("dense", "class", "conv")) and "logits" not in name
+]
+VALUES = {"rtol": 1e-9, "atol": 1e-10}
+
+
+def solve(make_votes, leaves, backend, seeds=(), **options):
+    """Poses, activations, and the gradients of a fixed combination of them with respect to the leaves."""
+    leaves = {name: leaf.detach().clone().requires_grad_() for name, leaf in leaves.items()}
+    betas = {name: leaves.pop(name) for name in ("beta_a", "beta_u")}
+    result = em_routing(make_votes(**leaves), **betas, backend=backend, **options)
+    outputs = list(result.capsules)
+    if not seeds:
+        generator = torch.Generator().manual_seed(1)
+        seeds = [torch.randn(x.shape, dtype=torch.float64, generator=generator) for x in outputs]
+    seeds = [seed.to(x.dtype) for seed, x in zip(seeds, outputs)]
+    inputs = {**leaves, **betas}
+    gradients = torch.autograd.grad(outputs, list(inputs.values()), seeds, materialize_grads=True)
+    return result, dict(zip(inputs, gradients))
+
+
+def assert_like_reference(make_votes, leaves, *, values=VALUES, gradient=1e-9, dtype=torch.float64, **options):
+    """Fused in `dtype` agrees with the reference in float64; gradients relative to the largest of their tensor."""
+    expected, expected_gradients = solve(make_votes, leaves, "reference", **options)
+    ours, our_gradients = solve(make_votes, {name: leaf.to(dtype) for name, leaf in leaves.items()}, "fused", **options)
+    for name in Capsules._fields:
+        ours_part, expected_part = getattr(ours.capsules, name), getattr(expected.capsules, name)
+        torch.testing.assert_close(ours_part.double(), expected_part, **values, msg=lambda text, n=name: f"{n}: {text}")
+    torch.testing.assert_close(ours.coupling.double(), expected.coupling, **values)
+    for name, theirs in expected_gradients.items():
+        scale = max(theirs.abs().max().item(), 1e-3)
+        error = (our_gradients[name].double() - theirs).abs().max().item()
+        assert error <= gradient * scale, f"gradient of {name}: {error:.2e} beside {scale:.2e}"
+
+
+def with_betas(leaves, num_parents):
+    return leaves | {"beta_a": randn(num_parents), "beta_u": 0.3 * randn(num_parents)}
+
+
+def matrix_leaves(shape, owners, num_parents, bias=False, spread=0.3):
+    """4 x 4 poses and weights near the identity."""
+    leaves = {
+        "poses": randn(*shape, 16),
+        "activations": 0.9 * torch.rand(*shape, dtype=torch.float64) + 0.05,
+        "weight": torch.eye(4, dtype=torch.float64) + spread * randn(*owners, num_parents, 4, 4),
+    }
+    if bias:
+        leaves["bias"] = 0.3 * randn(*owners, num_parents, 16)
+    return with_betas(leaves, num_parents)
+
+
+def conv_matrix(batch_size=2, spatial=(5, 5), num_types=3, num_parents=5, bias=False, **options):
+    """Leaves of a 3 x 3 convolutional layer of matrix capsules, and the votes they make."""
+
+    def votes(poses, activations, weight, bias=None):
+        return ConvVotes(Capsules(poses, activations), weight, bias=bias, pose="matrix", **{"stride": 2} | options)
+
+    return votes, matrix_leaves((batch_size, *spatial, num_types), (3, 3, num_types), num_parents, bias)
+
+
+@pytest.mark.parametrize("name", DESCRIBED)
+@pytest.mark.parametrize("activation", ["mdl", "mixing", "entropy"])
+def test_situations(name, activation):
+    case = SITUATIONS[name]()
+    if "conv" in name and case.options["competition"] == "global" and "factor" in case.leaves:
+        pytest.skip("refused")
+    leaves = with_betas(case.leaves, as_votes(case.votes()).num_parents)
+    # a large eps_var keeps the densities of one or two votes tame, so that nothing drowns in rounding
+    assert_like_reference(case.describe, leaves, eps_var=0.1, activation=activation, **case.options)
+
+
+@pytest.mark.parametrize("competition", ["window", "global"])
+@pytest.mark.parametrize("num_iterations", [1, 2, 3, 5])
+@pytest.mark.parametrize("bias", [False, True])
+def test_matrix_capsules(competition, num_iterations, bias):
+    votes, leaves = conv_matrix(bias=bias)
+    options = {"num_iterations": num_iterations, "competition": competition, "eps_var": 1e-3}
+    assert_like_reference(votes, leaves, **options)
+
+
+@pytest.mark.parametrize("competition", ["window", "global"])
+@pytest.mark.parametrize("cost_scale", ["mass", "paper"])
+def test_masks(competition, cost_scale):
+    mask, window_mask = torch.rand(2, 7, 7, 5) < 0.7, torch.rand(2, 3, 3) < 0.7
+    mask[1, 2], window_mask[0] = False, False  # a dead row, and an example without windows
+    votes, leaves = conv_matrix(spatial=(7, 7), num_types=5, mask=mask, window_mask=window_mask)
+    assert_like_reference(votes, leaves, competition=competition, cost_scale=cost_scale, eps_var=1e-2)
+
+
+@pytest.mark.parametrize("num_children", [1, 7, 63])
+@pytest.mark.parametrize("num_parents", [1, 7, 33])
+def test_odd_sizes(num_children, num_parents):
+    leaves = matrix_leaves((3, num_children), (num_children,), num_parents)
+
+    def votes(poses, activations, weight):
+        return DenseVotes(Capsules(poses, activations), weight, pose="matrix")
+
+    assert_like_reference(votes, leaves, eps_var=1e-2)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("num_types", [1, 4, 9])
+def test_types(num_types, stride):
+    votes, leaves = conv_matrix(num_types=num_types, stride=stride)
+    assert_like_reference(votes, leaves, eps_var=1e-2)
+
+
+def test_class_capsules_with_coordinates():
+    leaves = matrix_leaves((2, 4, 4, 6), (6,), 5)
+
+    def votes(poses, activations, weight):
+        return ClassVotes(Capsules(poses, activations), weight, pose="matrix")
+
+    assert_like_reference(votes, leaves, eps_var=1e-3)
+
+
+@pytest.mark.parametrize("competition", ["window", "global"])
+def test_float32(competition):
+    votes, leaves = conv_matrix(spatial=(7, 7), num_types=8, num_parents=16)
+    close = {"rtol": 1e-4, "atol": 1e-4}
+    assert_like_reference(
+        votes, leaves, values=close, gradient=1e-4, dtype=torch.float32, competition=competition, eps_var=1e-2
+    )
+
+
+@pytest.mark.parametrize("competition", ["window", "global"])
+def test_trace(competition):
+    votes, leaves = conv_matrix(window_mask=torch.tensor([[[True, False], [True, True]]] * 2))
+    betas = {name: leaves.pop(name) for name in ("beta_a", "beta_u")}
+    fused, reference = (
+        em_routing(votes(**leaves), **betas, competition=competition, backend=backend, return_trace=True)
+        for backend in ("fused", "reference")
+    )
+    assert len(fused.trace) == 3
+    for ours, theirs in zip(fused.trace, reference.trace):
+        torch.testing.assert_close(tuple(ours), tuple(theirs), **VALUES)
+
+
+def test_couplings_are_there_without_gradients():
+    votes, leaves = conv_matrix()
+    betas = {name: leaves.pop(name) for name in ("beta_a", "beta_u")}
+    fused, reference = (em_routing(votes(**leaves), **betas, backend=backend) for backend in ("fused", "reference"))
+    torch.testing.assert_close(fused.coupling, reference.coupling, **VALUES)
+
+
+def test_children_that_no_window_sees_have_no_gradient():
+    votes, leaves = conv_matrix(spatial=(6, 6))
+    _, gradients = solve(votes, leaves, "fused")
+    for name in ("poses", "activations"):
+        assert gradients[name][:, 5].eq(0).all()
+        assert gradients[name][:, :, 5].eq(0).all()
+        assert gradients[name][:, :5, :5].ne(0).any()
+
+
+@pytest.mark.parametrize("make", [dense_case, class_case, conv_case])
+def test_gradcheck(make):
+    case = make(batch_size=1, num_parents=2)
+    leaves = {name: leaf.requires_grad_() for name, leaf in with_betas(case.leaves, 2).items()}
+
+    def routing(*values):
+        values = dict(zip(leaves, values))
+        betas = {name: values.pop(name) for name in ("beta_a", "beta_u")}
+        result = em_routing(case.describe(**values), **betas, eps_var=0.1, lambda_schedule=0.02, backend="fused")
+        return tuple(result.capsules)
+
+    assert torch.autograd.gradcheck(routing, tuple(leaves.values()))
+
+
+def operator_arguments(votes):
+    """What the routing gives to the operator, which is to keep its state."""
+    seen = []
+    original = fused_ops.em_kernel
+
+    def record(*arguments):
+        seen.append(arguments)
+        return original(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("torchcaps.routing.em.fused.em_kernel", record)
+        em_routing(votes, beta_a=0.0, beta_u=0.0, backend="fused")
+    return (*seen[0][:-1], True)
+
+
+def test_operator_is_sound():
+    votes, leaves = conv_matrix(batch_size=1, spatial=(3, 3), num_types=1, num_parents=2, bias=True)
+    leaves = {name: leaf for name, leaf in leaves.items() if "beta" not in name}
+    arguments = [
+        x.detach().clone().requires_grad_() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+        for x in operator_arguments(votes(**leaves))
+    ]
+    torch.library.opcheck(fused_ops.em_kernel, arguments)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_compiles_without_a_break(bias):
+    votes, leaves = conv_matrix(bias=bias)
+
+    def loss(*values):
+        values = dict(zip(leaves, values))
+        betas = {name: values.pop(name) for name in ("beta_a", "beta_u")}
+        poses, activations = em_routing(votes(**values), **betas, backend="fused").capsules
+        return poses.square().sum() + activations.sum()
+
+    values = [leaf.requires_grad_() for leaf in leaves.values()]
+    expected = torch.autograd.grad(loss(*values), values)
+    compiled = torch.autograd.grad(torch.compile(loss, fullgraph=True, backend="aot_eager")(*values), values)
+    torch.testing.assert_close(compiled, expected)
+
+
+def test_double_backward_is_refused():
+    votes, leaves = conv_matrix()
+    leaves = {name: leaf.requires_grad_() for name, leaf in leaves.items()}
+    betas = {name: leaves.pop(name) for name in ("beta_a", "beta_u")}
+    poses = em_routing(votes(**leaves), **betas, backend="fused").capsules.poses
+    (gradient,) = torch.autograd.grad(poses.square().sum(), leaves["poses"], create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiable once"):
+        gradient.sum().backward()
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 10])
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_threads(num_threads, batch_size):
+    votes, leaves = conv_matrix(batch_size=batch_size)
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    try:
+        assert_like_reference(votes, leaves, eps_var=1e-2)
+        assert_like_reference(votes, leaves, eps_var=1e-2, activation="mixing")
+        once, again = (solve(votes, leaves, "fused") for _ in range(2))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(x, y) for x, y in zip(once[0].capsules, again[0].capsules))
+    assert all(torch.equal(once[1][name], again[1][name]) for name in once[1])
+
+
+EXTREMES = {
+    "huge": lambda poses, activations: (poses * 1e6, activations),
+    "tiny": lambda poses, activations: (poses * 1e-6, activations),
+    "zero": lambda poses, activations: (poses * 0, activations),
+    "equal": lambda poses, activations: (torch.ones_like(poses), activations),
+    "inactive": lambda poses, activations: (poses, activations * 0),
+    "fully active": lambda poses, activations: (poses, torch.ones_like(activations)),
+    "outlier": lambda poses, activations: (poses.index_fill(-2, torch.tensor([0]), 1e6), activations),
+}
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("activation", ["mdl", "mixing", "entropy"])
+def test_extreme_inputs_stay_finite(name, dtype, activation):
+    votes, leaves = conv_matrix()
+    leaves["poses"], leaves["activations"] = EXTREMES[name](leaves["poses"], leaves["activations"])
+    leaves = {key: leaf.to(dtype) for key, leaf in leaves.items()}
+    result, gradients = solve(votes, leaves, "fused", activation=activation)
+    assert all(x.isfinite().all() for x in (*result.capsules, result.coupling, *gradients.values()))
+
+
+@pytest.mark.parametrize("name", ["far away", "outlier first"])
+def test_float32_variances_do_not_cancel(name):
+    """The variance of votes around 1e4, or beside one of 1e6, is that of float64."""
+    votes, leaves = conv_matrix(num_types=8, num_parents=4)
+    leaves["weight"] = torch.eye(4, dtype=torch.float64).expand_as(leaves["weight"]).clone()
+    if name == "far away":
+        leaves["poses"] += 1e4
+    else:
+        leaves["poses"][:, ::2, ::2, 0] = 1e6
+        leaves["activations"][:, ::2, ::2, 0] = 1e-10
+    leaves = {key: leaf.float().double() for key, leaf in leaves.items()}
+    leaves = {key: leaf for key, leaf in leaves.items() if "beta" not in key}
+    variances = []
+    for dtype in (torch.float32, torch.float64):
+        description = votes(**{key: leaf.to(dtype) for key, leaf in leaves.items()})
+        state = fused_ops.em_kernel(*operator_arguments(description))[2]
+        variances.append(state.movedim(-1, -2).flatten(3, 4)[..., :4, 16:32].double())
+    torch.testing.assert_close(variances[0], variances[1], rtol=2e-3, atol=0)
+
+
+def test_memory_of_masked_children_is_never_read():
+    mask = torch.rand(2, 5, 5, 3) < 0.6
+    votes, leaves = conv_matrix(mask=mask)
+    leaves["poses"][~mask], leaves["activations"][~mask] = float("nan"), float("nan")
+    result, gradients = solve(votes, leaves, "fused")
+    assert all(x.isfinite().all() for x in (*result.capsules, result.coupling, *gradients.values()))
+    assert gradients["poses"][~mask].eq(0).all()
+    assert gradients["activations"][~mask].eq(0).all()
+
+
+def test_refusals_explain_themselves():
+    votes, leaves = conv_matrix()
+    betas = {name: leaves.pop(name) for name in ("beta_a", "beta_u")}
+    description = votes(**leaves)
+    logits = randn(*description.coupling_shape)
+    assert why_not("fused", em_routing, description, **betas) is None
+    assert "initial_logits were given" in why_not("fused", em_routing, description, **betas, initial_logits=logits)
+    assert "votes exist already" in why_not(
+        "fused", em_routing, randn(2, 3, 5, 4), torch.ones(2, 3).double(), beta_a=0.0, beta_u=0.0
+    )
+    case = conv_case(weights="factorised", bias=False)
+    reason = why_not("fused", em_routing, case.votes(), beta_a=0.0, beta_u=0.0, competition="global")
+    assert "factorised" in reason
+    assert why_not("fused", em_routing, case.votes(), beta_a=0.0, beta_u=0.0, competition="window") is None
