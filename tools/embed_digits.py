@@ -1,4 +1,9 @@
-"""Make the embedded digits from the idx files of MNIST: `TORCHCAPS_DATA=... python tools/embed_digits.py`."""
+"""Make the embedded digits from the idx files of MNIST.
+
+`TORCHCAPS_DATA=... python tools/embed_digits.py [FILE]`; without FILE the embedded file itself is written.
+"""
+
+import sys
 
 import numpy as np
 
@@ -24,7 +29,7 @@ def main() -> None:
     generator = np.random.default_rng(SEED)
     train, test = choose(mnist.train, NUM_TRAIN, generator), choose(mnist.test, NUM_TEST, generator)
     np.savez_compressed(
-        SOURCES["digits"].place,
+        sys.argv[1] if len(sys.argv) > 1 else SOURCES["digits"].place,
         x_train=train.images,
         y_train=train.labels.astype(np.uint8),
         x_test=test.images,

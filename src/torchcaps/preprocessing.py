@@ -76,9 +76,10 @@ class Preprocessing:
         images_NCHW = _resized(self._with_channels(_as_fractions(images)), self.image_size)
         if self.scaling == "unit":
             return images_NCHW
-        deviation, mean = torch.std_mean(images_NCHW, dim=(1, 2, 3), correction=0, keepdim=True)
-        is_constant = deviation < CONSTANT_DEVIATION
-        return ((images_NCHW - mean) / deviation.masked_fill(is_constant, 1.0)).masked_fill(is_constant, 0.0)
+        centred_NCHW = images_NCHW - images_NCHW.mean((1, 2, 3), keepdim=True)
+        deviation_N111 = centred_NCHW.square().mean((1, 2, 3), keepdim=True).sqrt()
+        is_constant = deviation_N111 < CONSTANT_DEVIATION
+        return (centred_NCHW / deviation_N111.masked_fill(is_constant, 1.0)).masked_fill(is_constant, 0.0)
 
     def crops(self, images: "np.ndarray | Tensor", num: int) -> Tensor:
         """Several crops of each image, for predictions that average over them.
@@ -147,10 +148,12 @@ def _size(name: str, value: object) -> tuple[int, int]:
 
 def _as_fractions(images: "np.ndarray | Tensor") -> Tensor:
     """float32 (n, c, h, w) between 0 and 1; values are checked here and nowhere later."""
-    if isinstance(images, np.ndarray):
-        images = torch.tensor(images)
-    if not isinstance(images, Tensor):
-        raise TypeError(f"images must be a numpy array or a torch.Tensor, got {type(images).__name__}")
+    if isinstance(images, np.ndarray) and (images.dtype == np.uint8 or images.dtype.kind == "f"):
+        # A copy, because torch takes neither reversed nor read-only arrays.
+        images = torch.from_numpy(images.astype(np.uint8 if images.dtype == np.uint8 else np.float32))
+    if not isinstance(images, Tensor) or not (images.dtype == torch.uint8 or images.is_floating_point()):
+        came = getattr(images, "dtype", type(images).__name__)
+        raise TypeError(f"images must be a numpy array or torch.Tensor of uint8 or floating point, got {came}")
     if images.dim() not in (3, 4) or 0 in images.shape[1:]:
         raise ValueError(
             f"images must have shape (n, h, w) or (n, h, w, c), got {tuple(images.shape)}; one image is images[None]"
@@ -158,8 +161,6 @@ def _as_fractions(images: "np.ndarray | Tensor") -> Tensor:
     images_NCHW = images.unsqueeze(1) if images.dim() == 3 else images.permute(0, 3, 1, 2)
     if images.dtype == torch.uint8:
         return images_NCHW.to(torch.float32) / 255
-    if not images.is_floating_point():
-        raise TypeError(f"images must be uint8 or floating point, got {images.dtype}")
     if not bool(((images >= 0) & (images <= 1)).all()):  # NaN fails too
         raise ValueError("floating-point images must lie between 0 and 1; give uint8 for values up to 255")
     return images_NCHW.to(torch.float32)

@@ -4,6 +4,8 @@ Nothing is unpickled. Images are unsigned bytes, whole numbers from 0 to 255, or
 rounded to bytes. Labels are whole numbers (n,), or a table (n, J) of truth values or zeros and ones.
 """
 
+import lzma
+import struct
 import zipfile
 import zlib
 from math import prod
@@ -17,6 +19,11 @@ from torchcaps.data.sets import ImageSet, check_label_range, numbered_classes
 
 TRAIN = (("x_train", "y_train"), ("images", "labels"))
 TEST = ("x_test", "y_test")
+# What zipfile raises on a damaged archive: its own error, and those of the parts that stumble over a false number.
+DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, UnicodeDecodeError),
+    *(EOFError, OSError, NotImplementedError, RuntimeError),
+)
 
 
 def read_npz(path: Path) -> tuple[ImageSet, ImageSet | None]:
@@ -35,7 +42,7 @@ def read_npz(path: Path) -> tuple[ImageSet, ImageSet | None]:
             train = _read_set(path, archive, *pair, class_names=None)
             test = _read_set(path, archive, *TEST, class_names=train.class_names) if names & set(TEST) else None
             return train, test
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except DAMAGE as error:
         raise ValueError(f"{path} is not an .npz file, or is damaged: {error}") from error
 
 
