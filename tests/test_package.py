@@ -22,12 +22,18 @@ FLOORS = {
     "clustering": 2,
     "losses": 2,
     "votes": 2,
+    "preprocessing": 1,
     "native": 3,
+    "environment": 4,
+    "doctor": 4,
     "routing": 4,
     "nn": 5,
     "models": 6,
     "data": 6,
+    "predictor": 7,
     "training": 7,
+    "viz": 7,
+    "runs": 8,
     "benchmark": 8,
     "cli": 9,
 }
@@ -42,7 +48,7 @@ def imported_rooms(path: Path) -> set[str]:
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module] if node.module != "torchcaps" else [f"torchcaps.{a.name}" for a in node.names]
-        rooms |= {name.split(".")[1] for name in names if name.startswith("torchcaps.")}
+        rooms |= {name.split(".")[1] for name in names if name.startswith("torchcaps.") and "__" not in name}
     return rooms
 
 

@@ -8,26 +8,54 @@ from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-_SUBMODULES = ("capsules", "clustering", "losses", "nn", "routing", "schedules", "votes")
-_HOMES = {"Capsules": "capsules", "normalise": "capsules", "squash": "capsules"}
+_SUBMODULES = (
+    "capsules",
+    "clustering",
+    "data",
+    "losses",
+    "models",
+    "nn",
+    "routing",
+    "schedules",
+    "training",
+    "viz",
+    "votes",
+)
+_HOMES = {
+    "Capsules": "capsules",
+    "create_model": "models",
+    "list_models": "models",
+    "load": "predictor",
+    "normalise": "capsules",
+    "squash": "capsules",
+}
 
 __all__ = [
     "Capsules",
     "__version__",
     "capsules",
     "clustering",
+    "create_model",
+    "data",
+    "list_models",
+    "load",
     "losses",
+    "models",
     "nn",
     "normalise",
     "routing",
     "schedules",
     "squash",
+    "training",
+    "viz",
     "votes",
 ]
 
 if TYPE_CHECKING:
-    from torchcaps import capsules, clustering, losses, nn, routing, schedules, votes
+    from torchcaps import capsules, clustering, data, losses, models, nn, routing, schedules, training, viz, votes
     from torchcaps.capsules import Capsules, normalise, squash
+    from torchcaps.models import create_model, list_models
+    from torchcaps.predictor import load
 
 
 def __getattr__(name: str):

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from torchcaps.benchmark.cases import Case, Sweep, make_cases, make_sweeps, own_cases, select
-from torchcaps.benchmark.environment import describe_environment
+from torchcaps.benchmark.cases import QUICK_LOOK, Case, Sweep, make_cases, make_sweeps, own_cases, select
 from torchcaps.benchmark.settings import ALLOCATORS, Settings
 from torchcaps.benchmark.verify import verify
+from torchcaps.environment import environment
 
 SCHEMA = 1  # raise it when a key of the results changes its meaning
 
@@ -29,7 +29,7 @@ def run(
 
     Args:
         settings: how carefully.
-        names: only these cases and no sweeps; all cases and the sweeps if empty.
+        names: only these cases and no sweeps; if empty all of them (a quick run takes one of each kind) and the sweeps.
         routing: import path of a routing of the user's own, timed in dense layers instead of our cases.
         tell: receives what is going on.
 
@@ -39,9 +39,10 @@ def run(
     Raises:
         MismatchError: if a backend disagrees with the reference; nothing is timed then.
     """
-    cases = own_cases(routing, quick=settings.quick) if routing else make_cases(quick=settings.quick)
-    cases = select(cases, names)
-    sweeps = () if names or routing else make_sweeps(quick=settings.quick)
+    if routing:
+        return run_cases(select(own_cases(routing, quick=settings.quick), names), (), settings, tell)
+    sweeps = () if names else make_sweeps(quick=settings.quick)
+    cases = select(make_cases(quick=settings.quick), names or (QUICK_LOOK if settings.quick else ()))
     return run_cases(cases, sweeps, settings, tell)
 
 
@@ -52,11 +53,11 @@ def run_cases(
     checks = verify([*cases, *(sweep.case for sweep in sweeps)])
     results: dict[str, Any] = {
         "schema": SCHEMA,
-        "environment": describe_environment(settings.threads),
+        "environment": environment(settings.threads),
         "settings": asdict(settings),
         "verified": [asdict(check) for check in checks],
         "cases": [],
-        "sweeps": [],
+        "growth": {"sweeps": []},
     }
     for case in cases:
         figures = {}
@@ -65,10 +66,10 @@ def run_cases(
             job = {"case": case.to_dict(), "memory": allocator == "default"}
             figures[allocator] = _run_job(job, settings, allocator)
         results["cases"].append({**case.to_dict(), "description": case.description, "allocators": figures})
-    for sweep in sweeps:
-        tell(f"timing the growth of {sweep.case.name}")
-        job = {"sweep": {"case": sweep.case.to_dict(), "sizes": sweep.sizes}}
-        results["sweeps"].append({"name": sweep.case.name, **_run_job(job, settings, "default")})
+    if sweeps:
+        tell("timing how time grows with batch, children and parents")
+        job = {"sweeps": [{"case": sweep.case.to_dict(), "sizes": sweep.sizes} for sweep in sweeps]}
+        results["growth"] = _run_job(job, settings, "default")
     return results
 
 

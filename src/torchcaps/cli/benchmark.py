@@ -13,7 +13,7 @@ class Benchmark:
     """
 
     quick: bool = False
-    """Smaller shapes and no torch.compile: a look in under a minute, not figures to quote."""
+    """Smaller shapes, one case of each kind and no torch.compile: a look in under a minute, not figures to quote."""
 
     cases: tuple[str, ...] = ()
     """Only these cases, such as digitcaps em-conv-14; all of them if left out."""
@@ -28,7 +28,7 @@ class Benchmark:
     """Threads to compute with; as many as torch takes by itself if left out."""
 
     def run(self) -> int:
-        """Print the tables; 1 if a backend disagrees with the reference."""
+        """Print the tables; 1 if a backend disagrees with the reference or a process failed."""
         import os
         import sys
 
@@ -54,4 +54,4 @@ class Benchmark:
         if self.out is not None:
             report.write_json(results, self.out)
         report.print_results(results, console)
-        return 0
+        return 1 if report.failures(results) else 0

@@ -18,6 +18,11 @@ DESCRIPTION = "Capsule networks done right: every routing behind one API, exact,
 
 # Module of this folder -> its dataclass. A new command is a file and a line here.
 COMMANDS = {
+    "train": "Train",
+    "evaluate": "Evaluate",
+    "predict": "Predict",
+    "models": "Models",
+    "doctor": "Doctor",
     "benchmark": "Benchmark",
 }
 

@@ -14,7 +14,7 @@ class PrimaryCaps(nn.Module):
         in_channels: of the feature map.
         num_types: capsule types per position.
         pose_size: K.
-        kernel_size, stride, padding: of the convolution.
+        kernel_size, stride, padding, groups: of the convolution.
         squash_k: k of the squash.
 
     Shapes:
@@ -35,6 +35,7 @@ class PrimaryCaps(nn.Module):
         stride: int | tuple[int, int] = 1,
         padding: int | tuple[int, int] | str = 0,
         *,
+        groups: int = 1,
         squash_k: float = 1.0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -43,7 +44,14 @@ class PrimaryCaps(nn.Module):
         self.num_types, self.pose_size = check_count("num_types", num_types), check_count("pose_size", pose_size)
         self.squash_k = check_positive("squash_k", squash_k)
         self.conv = nn.Conv2d(
-            in_channels, num_types * pose_size, kernel_size, stride, padding, device=device, dtype=dtype
+            in_channels,
+            num_types * pose_size,
+            kernel_size,
+            stride,
+            padding,
+            groups=groups,
+            device=device,
+            dtype=dtype,
         )
 
     def reset_parameters(self) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ import torchcaps
 from torchcaps.native import library
 
 
-def describe_environment(threads: int | None) -> dict[str, Any]:
+def environment(threads: int | None = None) -> dict[str, Any]:
     """What a reader needs to take the same figures again."""
     reason = library.why_not()
     return {
@@ -28,6 +29,7 @@ def describe_environment(threads: int | None) -> dict[str, Any]:
         "load_average": os.getloadavg()[0],
         "threads": threads or torch.get_num_threads(),
         "kernels": Path(library.load()._name).name if reason is None else reason,
+        "git": git_hash(),
         "versions": {
             "torchcaps": torchcaps.__version__,
             "torch": torch.__version__,
@@ -35,6 +37,16 @@ def describe_environment(threads: int | None) -> dict[str, Any]:
             "python": platform.python_version(),
         },
     }
+
+
+def git_hash() -> str | None:
+    """The commit of the package's source tree, with a mark if it has changes; None outside a repository."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() if found.returncode == 0 else None
 
 
 def _cpu_model() -> str:

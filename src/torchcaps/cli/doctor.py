@@ -1,0 +1,20 @@
+"""`torchcaps doctor`."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doctor:
+    """What this installation has, what is missing, what that costs and what to do about it."""
+
+    def run(self) -> None:
+        """Print the findings."""
+        from rich.console import Console
+        from rich.table import Table
+
+        from torchcaps.doctor import examine
+
+        table = Table("part", "state", "what to do", show_lines=False)
+        for finding in examine():
+            table.add_row(finding.part, finding.state, finding.advice)
+        Console().print(table)

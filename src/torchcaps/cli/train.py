@@ -1,0 +1,127 @@
+"""`torchcaps train`."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from torchcaps.data.augment import Augmentation
+from torchcaps.training.config import TrainingConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """Train a model on images, choose the best epoch on validation, test once, and write a report.
+
+    Without options: CapsNet-Small on 5,000 embedded digits. Validation images are always taken from the training data.
+    Ctrl-C saves the state and says how to go on.
+    """
+
+    data: str = "digits"
+    """Name of a dataset, or a path: idx files, one folder of images per class, or an .npz."""
+
+    model: str = "capsnet-small"
+    """Name of a model; `torchcaps models` lists them."""
+
+    routing: str | None = None
+    """Routing of the model, dynamic, kmeans, entropy, em, uniform or package.module:Class; None is the model's own."""
+
+    option: tuple[str, ...] = ()
+    """More arguments of the model as name=value, such as reconstruct=false or routing_options={"num_iterations":2}."""
+
+    out: Path | None = None
+    """Folder of the run; by default a new one under runs/."""
+
+    resume: Path | None = None
+    """Go on with the run in this folder; all other options come from it."""
+
+    image_size: tuple[int, int] | None = None
+    """Height and width to which images are brought; None keeps theirs."""
+
+    standardise: bool = False
+    """Bring each image to zero mean and unit variance instead of [0, 1]."""
+
+    crop: tuple[int, int] | None = None
+    """Height and width that the model sees: random crops in training, centre crops in evaluation."""
+
+    validation: float = 0.1
+    """Share of the training images held out for choices."""
+
+    training: Annotated[TrainingConfig, tyro.conf.OmitArgPrefixes] = field(
+        default_factory=lambda: TrainingConfig(augmentation=Augmentation(shift=2))
+    )
+
+    def run(self) -> int:
+        """Train; 130 if interrupted."""
+        from rich.console import Console
+
+        from torchcaps import runs
+        from torchcaps.cli.progress import TrainingProgress
+        from torchcaps.training import Interrupted
+
+        console = Console()
+        if self.resume is not None:
+            folder, config = self.resume, runs.RunConfig.read(self.resume)
+        else:
+            folder, config = self.out or new_folder(f"{Path(self.data).stem}-{self.model}"), self.config()
+        try:
+            with TrainingProgress(console) as progress:
+                result = runs.run(config, folder, progress.on_event)
+        except Interrupted:
+            console.print(f"stopped; go on with: torchcaps train --resume {folder}", soft_wrap=True)
+            return 130
+        if result.get("steps") and "accuracy" in result:
+            report_result(console, config, folder, result)
+        return 0
+
+    def config(self):
+        """The run that the options describe."""
+        from torchcaps.runs import RunConfig
+
+        options: dict[str, Any] = dict(parse_option(option) for option in self.option)
+        if self.routing is not None:
+            options["routing"] = self.routing
+        return RunConfig(
+            data=self.data,
+            model=self.model,
+            model_options=options,
+            image_size=self.image_size,
+            scaling="standardise" if self.standardise else "unit",
+            crop=self.crop,
+            validation=self.validation,
+            training=self.training,
+        )
+
+
+def parse_option(option: str) -> tuple[str, Any]:
+    """name=value with a JSON value, or a plain string."""
+    name, equals, value = option.partition("=")
+    if not equals:
+        raise ValueError(f"--option takes name=value, got {option!r}")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def new_folder(name: str) -> Path:
+    """A folder under runs/ that does not exist yet."""
+    number = 1
+    while (folder := Path("runs") / f"{name}-{number}").exists():
+        number += 1
+    return folder
+
+
+def report_result(console, config, folder: Path, result: dict[str, Any]) -> None:
+    """What to look at and try next; the last line is the figure."""
+    console.print(f"report: {folder / 'report.png'}", soft_wrap=True)
+    console.print(f"next:   torchcaps evaluate {folder}", soft_wrap=True)
+    console.print(f"        torchcaps predict {folder} IMAGE.png", soft_wrap=True)
+    kind = "embedded digits" if config.data == "digits" else f"images of {config.data}"
+    console.print(
+        f"test accuracy: {100 * result['accuracy']:.2f} % ({result['test_images']} {kind})",
+        highlight=False,
+        soft_wrap=True,
+    )

@@ -1,0 +1,209 @@
+"""What every image model answers to: one forward signature, one way to be saved, shared and loaded."""
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from torchcaps.checks import check_count
+from torchcaps.preprocessing import Preprocessing
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+SHIPPED = Path(__file__).parent / "shipped"
+
+
+class ModelOutput(NamedTuple):
+    """What a model says about a batch of images.
+
+    Shapes:
+        scores: (B, J): activations of class capsules in [0, 1], or the logits of a CNN
+        poses: (B, J, D) of the class capsules, or None
+        reconstruction: (B, C, H, W), or None
+    """
+
+    scores: Tensor
+    poses: Tensor | None = None
+    reconstruction: Tensor | None = None
+
+
+class ImageModel(nn.Module, PyTorchModelHubMixin):
+    """A classifier of images that can be rebuilt from what it saves.
+
+    Subclasses take keyword arguments that JSON can hold and pass them all to `super().__init__`.
+
+    Args:
+        image_shape: (channels, height, width) of what the model sees, after preprocessing.
+        num_classes: J.
+        multi_label: several classes may be true at once.
+        **options: the subclass's own arguments, kept so that a saved folder rebuilds the model.
+
+    Attributes:
+        name: in the registry.
+        default_loss: "margin", "spread" or "cross_entropy" (the latter takes logits).
+        labels: names of the classes.
+        preprocessing: from raw images to `image_shape`.
+        card: what the model card states: data, terms, results.
+    """
+
+    name: ClassVar[str]
+    default_loss: ClassVar[str] = "margin"
+    least_size: ClassVar[int] = 1
+
+    def __init__(
+        self, *, image_shape: tuple[int, int, int], num_classes: int, multi_label: bool = False, **options: Any
+    ) -> None:
+        super().__init__()
+        if len(image_shape) != 3 or not all(isinstance(size, int) and size >= 1 for size in image_shape):
+            raise ValueError(f"image_shape must be (channels, height, width), got {image_shape!r}")
+        self.image_shape = tuple(image_shape)
+        self.num_classes = check_count("num_classes", num_classes)
+        self.multi_label = multi_label
+        self.options = options
+        self.labels = tuple(str(index) for index in range(num_classes))
+        channels, *size = self.image_shape
+        self.preprocessing = Preprocessing(image_size=tuple(size), channels=channels)
+        self.card: dict[str, Any] = {}
+
+    def forward(self, images: Tensor, classes: Tensor | None = None) -> ModelOutput:
+        """Classify images (B, C, H, W); `classes`, (B,) or (B, J), are those to reconstruct, else the most active."""
+        raise NotImplementedError
+
+    @property
+    def gives_activations(self) -> bool:
+        """Whether scores are activations in [0, 1] and not logits."""
+        return self.default_loss != "cross_entropy"
+
+    def pad(self, images: Tensor) -> Tensor:
+        """Check the images and put a border of zeros around those too small for the first layers."""
+        if tuple(images.shape[1:]) != self.image_shape:
+            raise ValueError(
+                f"images must have shape (B, {', '.join(map(str, self.image_shape))}), got {tuple(images.shape)}"
+            )
+        missing = [max(0, self.least_size - size) for size in self.image_shape[1:]]
+        if not any(missing):
+            return images
+        top, left = missing[0] // 2, missing[1] // 2
+        return nn.functional.pad(images, (left, missing[1] - left, top, missing[0] - top))
+
+    @property
+    def padded_shape(self) -> tuple[int, int, int]:
+        """(channels, height, width) as the first layer sees it."""
+        channels, height, width = self.image_shape
+        return channels, max(height, self.least_size), max(width, self.least_size)
+
+    def probabilities(self, output: ModelOutput) -> Tensor:
+        """Of each class: (B, J); rows add up to 1 unless several classes may be true at once."""
+        if not self.gives_activations:
+            return output.scores.sigmoid() if self.multi_label else output.scores.softmax(-1)
+        if self.multi_label:
+            return output.scores
+        total = output.scores.sum(-1, keepdim=True)
+        return torch.where(total > 0, output.scores / total.clamp_min(1e-30), 1 / self.num_classes)
+
+    def config(self) -> dict[str, Any]:
+        """Everything but the weights, as JSON can hold it."""
+        from torchcaps import __version__
+
+        return {
+            "torchcaps": __version__,
+            "model": self.name,
+            "arguments": {
+                "image_shape": list(self.image_shape),
+                "num_classes": self.num_classes,
+                "multi_label": self.multi_label,
+                **self.options,
+            },
+            "labels": list(self.labels),
+            "preprocessing": self.preprocessing.to_dict(),
+            "card": self.card,
+        }
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        weights = {name: tensor.detach().contiguous() for name, tensor in self.state_dict().items()}
+        save_file(weights, save_directory / WEIGHTS_FILE, metadata={"format": "pt"})
+        (save_directory / CONFIG_FILE).write_text(json.dumps(self.config(), indent=2) + "\n")
+        (save_directory / "README.md").write_text(str(self.generate_model_card()))
+
+    def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
+        """The card of the model: what it is, what it was trained on and under which terms."""
+        num_parameters = sum(parameter.numel() for parameter in self.parameters())
+        lines = [
+            "---",
+            "library_name: torchcaps",
+            "pipeline_tag: image-classification",
+            "tags: [capsule-networks]",
+            "---",
+            f"# {self.card.get('title', self.name)}",
+            "",
+            f"A {self.name} of torchcaps with {num_parameters:,} parameters for images of shape {self.image_shape} and "
+            f"{self.num_classes} classes.",
+            "",
+            "    import torchcaps",
+            '    predictor = torchcaps.load("FOLDER")',
+            "    predictor.predict(images)  # uint8 (n, height, width[, channels])",
+            "",
+            *(f"- {key}: {value}" for key, value in self.card.items() if key != "title"),
+        ]
+        return ModelCard("\n".join(lines) + "\n")
+
+    @classmethod
+    def _from_pretrained(cls, *, model_id: str, map_location: str = "cpu", **kwargs: Any) -> "ImageModel":
+        from torchcaps.models.registry import MODELS
+
+        folder = find_folder(model_id, **{k: v for k, v in kwargs.items() if k in HUB_OPTIONS})
+        config = read_config(folder)
+        model_class = MODELS.get(config.get("model", ""))
+        if model_class is None or not issubclass(model_class, cls):
+            raise ValueError(f"{folder / CONFIG_FILE} describes {config.get('model')!r}, which is not a {cls.__name__}")
+        try:
+            model = model_class(**config["arguments"])
+            model.labels = tuple(config["labels"])
+            model.preprocessing = Preprocessing.from_dict(config["preprocessing"])
+            model.card = config.get("card", {})
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{folder / CONFIG_FILE} does not describe a model of this version: {error}") from error
+        try:
+            model.load_state_dict(load_file(folder / WEIGHTS_FILE, device=str(map_location)))
+        except (SafetensorError, RuntimeError, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(f"{folder / WEIGHTS_FILE} is damaged or belongs to another model: {reason}") from error
+        return model.eval()
+
+
+HUB_OPTIONS = ("revision", "cache_dir", "force_download", "local_files_only", "token")
+
+
+def find_folder(name: str | Path, **hub_options: Any) -> Path:
+    """The folder of a model: a path, the name of a shipped model, or the name of a repository on the hub."""
+    for folder in (Path(name), SHIPPED / str(name)):
+        if folder.is_dir():
+            return folder
+    shipped = sorted(path.name for path in SHIPPED.iterdir()) if SHIPPED.is_dir() else []
+    choices = f"shipped models: {', '.join(shipped) or 'none'}"
+    if str(name).count("/") != 1 or str(name).startswith((".", "/")):
+        raise FileNotFoundError(f"no model at {str(name)!r}: give a folder, a shipped name or OWNER/NAME; {choices}")
+    try:
+        files = [hf_hub_download(str(name), filename, **hub_options) for filename in (CONFIG_FILE, WEIGHTS_FILE)]
+    except Exception as error:  # the hub's client raises many kinds
+        raise FileNotFoundError(f"no folder {str(name)!r}, and the hub did not give it ({error}); {choices}") from error
+    return Path(files[0]).parent
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration of a saved model."""
+    path = folder / CONFIG_FILE
+    try:
+        config = json.loads(path.read_text())
+    except OSError as error:
+        raise FileNotFoundError(f"{folder} is not a saved model: it has no readable {CONFIG_FILE}") from error
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+    if not isinstance(config, dict) or "torchcaps" not in config:
+        raise ValueError(f"{path} was not written by torchcaps; save the model with save_pretrained")
+    return config

@@ -1,0 +1,150 @@
+"""Vector capsule networks: CapsNet as published, and a small one for CPUs."""
+
+from math import prod
+from typing import Any
+
+from torch import Tensor, nn
+
+from torchcaps.models.base import ImageModel, ModelOutput
+from torchcaps.models.stems import SMALL_STEM_LEAST_SIZE, map_size, small_primary, small_stem
+from torchcaps.nn import DenseCaps, FullyConnectedDecoder, PrimaryCaps, create_routing
+
+
+class VectorCapsNet(ImageModel):
+    """Features, primary capsules, class capsules, and a decoder that keeps the poses honest.
+
+    Args:
+        image_shape, num_classes, multi_label: see ImageModel.
+        features: from images to feature maps.
+        primary: from feature maps to capsules.
+        class_size: entries of a class capsule's pose.
+        routing, routing_options: name of the routing (or "package.module:Class") and its options.
+        weights: "full", "shared" or "factorised" transformations of the class layer.
+        weight_std: standard deviation at the start, None for the layer's own.
+        reconstruct: have a decoder.
+    """
+
+    def __init__(
+        self,
+        *,
+        image_shape: tuple[int, int, int],
+        num_classes: int,
+        multi_label: bool,
+        features: nn.Module,
+        primary: PrimaryCaps,
+        class_size: int,
+        routing: str,
+        routing_options: dict[str, Any] | None,
+        weights: str,
+        weight_std: float | None,
+        reconstruct: bool,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            image_shape=image_shape,
+            num_classes=num_classes,
+            multi_label=multi_label,
+            class_size=class_size,
+            routing=routing,
+            routing_options=routing_options,
+            weights=weights,
+            reconstruct=reconstruct,
+            **options,
+        )
+        self.features, self.primary = features, primary
+        positions = map_size(nn.Sequential(features, primary), self.padded_shape[1:])
+        self.class_capsules = DenseCaps(
+            prod(positions) * primary.num_types,
+            num_classes,
+            primary.pose_size,
+            class_size,
+            routing=create_routing(routing, **(routing_options or {})),
+            weights=weights,
+            weight_std=weight_std,
+        )
+        self.decoder = FullyConnectedDecoder(num_classes, class_size, self.image_shape) if reconstruct else None
+
+    def forward(self, images: Tensor, classes: Tensor | None = None) -> ModelOutput:
+        parents = self.class_capsules(self.primary(self.features(self.pad(images))))
+        reconstruction = None if self.decoder is None else self.decoder(parents, classes)
+        return ModelOutput(parents.activations, parents.poses, reconstruction)
+
+
+class CapsNet(VectorCapsNet):
+    """The network of Sabour, Frosst and Hinton (2017): 8,215,568 parameters for 28 x 28 digits.
+
+    Example:
+        >>> model = CapsNet(image_shape=(1, 28, 28), num_classes=10)
+        >>> sum(parameter.numel() for parameter in model.parameters())
+        8215568
+    """
+
+    name = "capsnet"
+    least_size = 17
+
+    def __init__(
+        self,
+        *,
+        image_shape: tuple[int, int, int],
+        num_classes: int,
+        multi_label: bool = False,
+        routing: str = "dynamic",
+        routing_options: dict[str, Any] | None = None,
+        weights: str = "full",
+        reconstruct: bool = True,
+        class_size: int = 16,
+    ) -> None:
+        super().__init__(
+            image_shape=image_shape,
+            num_classes=num_classes,
+            multi_label=multi_label,
+            features=nn.Sequential(nn.Conv2d(image_shape[0], 256, 9), nn.ReLU()),
+            primary=PrimaryCaps(256, 32, 8, kernel_size=9, stride=2),
+            class_size=class_size,
+            routing=routing,
+            routing_options=routing_options,
+            weights=weights,
+            weight_std=0.01 if weights == "full" else None,
+            reconstruct=reconstruct,
+        )
+
+
+class CapsNetSmall(VectorCapsNet):
+    """A small capsule network for CPUs: strided convolutions with batch norm, factorised class transformations.
+
+    Under 200 K parameters without the decoder for 28 x 28 digits.
+
+    Example:
+        >>> model = CapsNetSmall(image_shape=(1, 28, 28), num_classes=10, reconstruct=False)
+        >>> sum(parameter.numel() for parameter in model.parameters()) < 200_000
+        True
+    """
+
+    name = "capsnet-small"
+    least_size = SMALL_STEM_LEAST_SIZE
+
+    def __init__(
+        self,
+        *,
+        image_shape: tuple[int, int, int],
+        num_classes: int,
+        multi_label: bool = False,
+        routing: str = "dynamic",
+        routing_options: dict[str, Any] | None = None,
+        weights: str = "factorised",
+        reconstruct: bool = True,
+        class_size: int = 16,
+    ) -> None:
+        super().__init__(
+            image_shape=image_shape,
+            num_classes=num_classes,
+            multi_label=multi_label,
+            features=small_stem(image_shape[0]),
+            primary=small_primary(),
+            class_size=class_size,
+            routing=routing,
+            routing_options=routing_options,
+            weights=weights,
+            weight_std=None,
+            reconstruct=reconstruct,
+        )

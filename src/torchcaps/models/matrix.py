@@ -1,0 +1,99 @@
+"""Matrix capsule networks with EM routing (Hinton, Sabour, Frosst 2018)."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from torchcaps.models.base import ImageModel, ModelOutput
+from torchcaps.nn import ClassCaps, ConvCaps2d, PrimaryMatrixCaps, create_routing
+from torchcaps.routing import RoutingResult
+
+
+class MatrixCapsNet(ImageModel):
+    """Convolution, primary capsules, two convolutional capsule layers, class capsules with coordinate addition.
+
+    Args:
+        image_shape, num_classes, multi_label: see ImageModel.
+        channels: A, of the first convolution.
+        types: (B, C, D), capsule types of the primary and the two convolutional layers.
+        routing, routing_options: of all three routed layers.
+        coordinates: add the place of a child to its vote for a class.
+        batch_norm: after the first convolution.
+        pose: "matrix", or "vector" for 16-vectors with 16 x 16 transformations.
+
+    Example:
+        >>> model = MatrixCapsNet(image_shape=(2, 32, 32), num_classes=5)
+        >>> sum(parameter.numel() for parameter in model.parameters())
+        317194
+    """
+
+    name = "matrix-capsnet"
+    default_loss = "spread"
+    least_size = 17
+    pose_size = 16
+
+    def __init__(
+        self,
+        *,
+        image_shape: tuple[int, int, int],
+        num_classes: int,
+        multi_label: bool = False,
+        channels: int = 32,
+        types: tuple[int, int, int] = (32, 32, 32),
+        routing: str = "em",
+        routing_options: dict[str, Any] | None = None,
+        coordinates: bool = True,
+        batch_norm: bool = False,
+        pose: str = "matrix",
+    ) -> None:
+        super().__init__(
+            image_shape=image_shape,
+            num_classes=num_classes,
+            multi_label=multi_label,
+            channels=channels,
+            types=list(types),
+            routing=routing,
+            routing_options=routing_options,
+            coordinates=coordinates,
+            batch_norm=batch_norm,
+            pose=pose,
+        )
+
+        def new_routing():
+            return create_routing(routing, **(routing_options or {}))
+
+        size, (first, second, third) = self.pose_size, types
+        self.features = nn.Sequential(
+            nn.Conv2d(image_shape[0], channels, 5, stride=2),
+            nn.BatchNorm2d(channels) if batch_norm else nn.Identity(),
+            nn.ReLU(),
+        )
+        self.primary = PrimaryMatrixCaps(channels, first, size)
+        self.conv1 = ConvCaps2d(first, second, size, size, 3, 2, pose=pose, routing=new_routing())
+        self.conv2 = ConvCaps2d(second, third, size, size, 3, 1, pose=pose, routing=new_routing())
+        self.class_capsules = ClassCaps(
+            third, num_classes, size, size, pose=pose, coordinates=coordinates, routing=new_routing()
+        )
+
+    def forward(self, images: Tensor, classes: Tensor | None = None) -> ModelOutput:
+        children = self.primary(self.features(self.pad(images)))
+        parents = self.class_capsules(self.conv2(self.conv1(children)))
+        return ModelOutput(parents.activations, parents.poses)
+
+    def route(self, images: Tensor, *, return_trace: bool = False) -> dict[str, RoutingResult]:
+        """The routing of every capsule layer, from the first to the classes."""
+        children = self.primary(self.features(self.pad(images)))
+        results = {}
+        for name in ("conv1", "conv2", "class_capsules"):
+            results[name] = getattr(self, name).route(children, return_trace=return_trace)
+            children = results[name].capsules
+        return results
+
+
+class MatrixCapsNetSmall(MatrixCapsNet):
+    """The small form: A = 64, B = 8, C = D = 16; 68,754 parameters with two cameras and five classes."""
+
+    name = "matrix-capsnet-small"
+
+    def __init__(self, *, channels: int = 64, types: tuple[int, int, int] = (8, 16, 16), **options: Any) -> None:
+        super().__init__(channels=channels, types=types, **options)

@@ -1,0 +1,39 @@
+"""First layers that several models share."""
+
+from torch import nn
+
+from torchcaps.nn import PrimaryCaps
+
+# What the strided stem and its primary capsules need to have one position left.
+SMALL_STEM_LEAST_SIZE = 19
+
+
+def small_stem(in_channels: int) -> nn.Sequential:
+    """Four convolutions with batch norm, 131 K parameters: 28 x 28 -> 24 -> 11 -> 9 -> 7, 128 channels."""
+    layers: list[nn.Module] = []
+    for out_channels, kernel, stride in ((32, 5, 1), (64, 3, 2), (64, 3, 1), (128, 3, 1)):
+        layers += [
+            nn.Conv2d(in_channels, out_channels, kernel, stride, bias=False),
+            nn.BatchNorm2d(out_channels),
+            nn.ReLU(),
+        ]
+        in_channels = out_channels
+    return nn.Sequential(*layers)
+
+
+def small_primary() -> PrimaryCaps:
+    """16 types of 8-D capsules from a depthwise convolution: 7 x 7 -> 3 x 3 positions."""
+    return PrimaryCaps(128, 16, 8, kernel_size=3, stride=2, groups=128)
+
+
+def map_size(module: nn.Module, size: tuple[int, int]) -> tuple[int, int]:
+    """The size of the feature map after all convolutions and poolings of a module."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d | nn.MaxPool2d):
+            kernel, stride, padding = (_pair(getattr(layer, name)) for name in ("kernel_size", "stride", "padding"))
+            size = tuple((n + 2 * p - k) // s + 1 for n, k, s, p in zip(size, kernel, stride, padding, strict=True))
+    return size
+
+
+def _pair(value: int | tuple[int, ...]) -> tuple[int, ...]:
+    return value if isinstance(value, tuple) else (value, value)

@@ -1,0 +1,102 @@
+"""Batches whose order and augmentation depend on (seed, epoch, step) alone, so that a resumed run sees the same."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchcaps.data.augment import DRAWS, Augmentation
+from torchcaps.preprocessing import Preprocessing
+
+# Distinct streams of random numbers.
+ORDER, AUGMENT, DROPOUT = range(3)
+
+
+class LabelledImages(Protocol):
+    """Any map-style dataset of (image, label): an ImageSet, or a torch Dataset."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]: ...
+
+
+def stream_seed(seed: int, *key: int) -> int:
+    """A seed for one stream of random numbers, unrelated to that of any other key."""
+    return int(np.random.SeedSequence([seed, *key]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def generator(seed: int, *key: int) -> torch.Generator:
+    """A CPU generator for one stream of random numbers."""
+    return torch.Generator().manual_seed(stream_seed(seed, *key))
+
+
+class Batches:
+    """Reads, preprocesses and augments batches of a dataset.
+
+    Args:
+        data: an ImageSet (read whole batches at once) or any dataset of (image, label).
+        preprocessing: from raw images to the model's input.
+        augmentation: of training images, None for none.
+        batch_size: over all processes.
+        seed: of order and augmentation.
+        least_size: a last batch with fewer examples is left out (every process needs one).
+    """
+
+    def __init__(
+        self,
+        data: LabelledImages,
+        preprocessing: Preprocessing,
+        *,
+        batch_size: int,
+        augmentation: Augmentation | None = None,
+        seed: int = 0,
+        least_size: int = 1,
+    ) -> None:
+        if len(data) == 0:
+            raise ValueError("the dataset is empty: there is nothing to train or evaluate on")
+        self.data, self.preprocessing, self.augmentation = data, preprocessing, augmentation
+        self.batch_size, self.seed, self.least_size = batch_size, seed, least_size
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimiser steps in one pass over the data; the last batch may be smaller."""
+        whole, rest = divmod(len(self.data), self.batch_size)
+        return whole + (rest >= self.least_size)
+
+    def order(self, epoch: int) -> Tensor:
+        """The order of the examples in one epoch."""
+        return torch.randperm(len(self.data), generator=generator(self.seed, ORDER, epoch))
+
+    def indices(self, order: Tensor, step: int) -> Tensor:
+        """The examples of one step."""
+        return order[step * self.batch_size : (step + 1) * self.batch_size]
+
+    def read(self, indices: Tensor, part: slice, *, epoch: int | None = None, step: int = 0) -> tuple[Tensor, Tensor]:
+        """Images (n, C, H, W) and targets of one part of a batch; augmented when an epoch is given.
+
+        Random numbers are drawn for the whole batch, so that it does not matter who reads which part of it.
+        """
+        images, targets = self.raw(indices[part].tolist())
+        if epoch is None or self.augmentation is None:
+            return self.preprocessing(images), targets
+        stream = generator(self.seed, AUGMENT, epoch, step)
+        torch.rand(part.start, len(DRAWS), generator=stream, dtype=torch.float64)  # what the images before it draw
+        # a random crop takes the place of the centre crop
+        prepare = self.preprocessing.before_crop if self.augmentation.crop else self.preprocessing
+        return self.augmentation(prepare(images), stream), targets
+
+    def raw(self, indices: Sequence[int]) -> tuple[Any, Tensor]:
+        """Raw images and targets of the given examples."""
+        if hasattr(self.data, "images"):
+            return self.data.images[list(indices)], torch.as_tensor(self.data.labels[list(indices)])
+        items = [self.data[index] for index in indices]
+        images = np.stack([np.asarray(image) for image, _ in items])
+        return images, torch.as_tensor(np.stack([np.asarray(label) for _, label in items]))
+
+    def targets(self) -> Tensor:
+        """Targets of all examples."""
+        if hasattr(self.data, "labels"):
+            return torch.as_tensor(np.asarray(self.data.labels))
+        return torch.as_tensor(np.stack([np.asarray(self.data[index][1]) for index in range(len(self.data))]))

@@ -1,0 +1,100 @@
+"""What a training run is told: one frozen dataclass, written beside every result."""
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from torchcaps.checks import check_choice, check_count, check_positive
+from torchcaps.data.augment import Augmentation
+
+LOSSES = ("auto", "margin", "spread", "cross_entropy")
+SCHEDULES = ("cosine", "step", "plateau", "constant")
+OPTIMIZERS = ("adamw", "sgd")
+PRECISIONS = ("no", "bf16", "fp16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """How to train.
+
+    Attributes:
+        epochs: passes over the training data, unless max_minutes is given.
+        max_minutes: train for about this long; the number of steps is fixed after a timed trial and stored.
+        batch_size: images per optimiser step, over all processes.
+        accumulate: micro-batches that a step is cut into, to save memory; the result is the same.
+        optimizer: "adamw" or "sgd" (with Nesterov momentum 0.9).
+        learning_rate: at its highest.
+        weight_decay: decoupled for adamw.
+        schedule: of the learning rate: "cosine" to zero, "step" (times 0.1 at 1/2 and 3/4), "plateau" (times 0.5
+            when validation has not improved for 3 epochs) or "constant".
+        warmup: share of the steps in which the learning rate rises from zero.
+        clip_norm: largest norm of the gradient, None for no limit.
+        ema: decay of the moving average of the weights that is evaluated and saved, None for none.
+        loss: "auto" is the model's own.
+        spread_margin: of the spread loss, from first to last step.
+        reconstruction_weight: of the summed squared error of an image.
+        inverse_temperature: of K-Means routings, from first to last step, None to leave it.
+        class_weights: "balanced" weighs classes by the inverse of their frequency.
+        early_stopping: epochs without improvement on validation after which training ends, None for never.
+        precision: "no", "bf16" or "fp16" for automatic mixed precision; capsule layers keep the weights' precision.
+        augmentation: of the training images.
+        seed: all randomness derives from (seed, epoch, step).
+        checkpoint_minutes: how often the state is saved within an epoch; it always is at the end of one.
+        trackers: names of trackers that accelerate knows, such as "tensorboard".
+    """
+
+    epochs: int = 20
+    max_minutes: float | None = None
+    batch_size: int = 64
+    accumulate: int = 1
+    optimizer: str = "adamw"
+    learning_rate: float = 2e-3
+    weight_decay: float = 1e-3
+    schedule: str = "cosine"
+    warmup: float = 0.05
+    clip_norm: float | None = 5.0
+    ema: float | None = 0.99
+    loss: str = "auto"
+    spread_margin: tuple[float, float] = (0.2, 0.9)
+    reconstruction_weight: float = 0.0005
+    inverse_temperature: tuple[float, float] | None = None
+    class_weights: str | None = None
+    early_stopping: int | None = None
+    precision: str = "no"
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    seed: int = 0
+    checkpoint_minutes: float = 2.0
+    trackers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_count("epochs", self.epochs)
+        check_count("batch_size", self.batch_size)
+        check_count("accumulate", self.accumulate)
+        check_choice("optimizer", self.optimizer, OPTIMIZERS)
+        check_choice("schedule", self.schedule, SCHEDULES)
+        check_choice("loss", self.loss, LOSSES)
+        check_choice("precision", self.precision, PRECISIONS)
+        check_positive("learning_rate", self.learning_rate)
+        if self.class_weights is not None:
+            check_choice("class_weights", self.class_weights, ("balanced",))
+        for name in ("max_minutes", "clip_norm", "checkpoint_minutes"):
+            if getattr(self, name) is not None:
+                check_positive(name, getattr(self, name))
+        if self.ema is not None and not 0 < self.ema < 1:
+            raise ValueError(f"ema must be between 0 and 1, got {self.ema}")
+        if not 0 <= self.warmup < 1:
+            raise ValueError(f"warmup must be a share of the steps in [0, 1), got {self.warmup}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "TrainingConfig":
+        """What `to_dict` gave, after a trip through JSON."""
+        known = {entry.name for entry in fields(cls)}
+        if unknown := set(values) - known:
+            raise ValueError(f"unknown training options: {', '.join(sorted(unknown))}")
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        if isinstance(values.get("augmentation"), dict):
+            values["augmentation"] = Augmentation(**values["augmentation"])
+        return cls(**values)

@@ -1,0 +1,393 @@
+"""One loop for every model: `fit(model, train, validation, config)`.
+
+All randomness derives from (seed, epoch, step) and the whole state is in one checked file, so that a run that is killed
+at any moment and resumed ends with the same bits as one that was not.
+"""
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator, PartialState
+from torch import Tensor
+
+from torchcaps import schedules
+from torchcaps.models import ImageModel
+from torchcaps.nn import KMeansRouting
+from torchcaps.training import checkpoint
+from torchcaps.training.batches import DROPOUT, Batches, LabelledImages, stream_seed
+from torchcaps.training.config import TrainingConfig
+from torchcaps.training.metrics import Tally, is_right
+from torchcaps.training.objective import balanced_weights, make_objective
+from torchcaps.training.optim import learning_rate, make_optimizer, update_average
+from torchcaps.training.tracking import MetricsFile
+
+TRIAL_STEPS = 8
+PLATEAU_PATIENCE = 3
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training was stopped by the user; the state is saved."""
+
+
+class Diverged(RuntimeError):
+    """A loss or gradient is not finite; the message names the layer."""
+
+
+@dataclass
+class Progress:
+    """Where a run stands; saved with every checkpoint."""
+
+    total_steps: int
+    step: int = 0
+    epoch: int = 0
+    seconds: float = 0.0
+    best_accuracy: float = -1.0
+    best_loss: float = math.inf
+    best_epoch: int = -1
+    stale_epochs: int = 0
+    plateau_factor: float = 1.0
+    finished: bool = False
+    epoch_sums: tuple[float, ...] = (0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a progress bar is told after every step; after an epoch with the validation figures."""
+
+    progress: Progress
+    steps_per_epoch: int
+    loss: float
+    accuracy: float
+    images_per_second: float = 0.0
+    is_epoch_end: bool = False
+    validation_accuracy: float | None = None
+
+
+def fit(
+    model: ImageModel,
+    train: LabelledImages,
+    validation: LabelledImages | None = None,
+    config: TrainingConfig | None = None,
+    *,
+    folder: Path | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> Progress:
+    """Train a model in place; it ends with the weights that were best on validation, or the last without validation.
+
+    Args:
+        model: what to train; its preprocessing is applied to the raw images.
+        train: an ImageSet or any dataset of (uint8 image, label).
+        validation: chooses the best epoch and drives plateaus and early stopping; never the test set.
+        config: how.
+        folder: where checkpoints and metrics go; a run that was stopped there is resumed. None keeps nothing.
+        on_event: called after every step and epoch by the main process.
+
+    Returns:
+        Where the run ended.
+    """
+    config = config or TrainingConfig()
+    is_writer = folder is not None and PartialState().is_main_process
+    with checkpoint.lock_folder(folder) if is_writer else nullcontext():
+        return Trainer(model, train, validation, config, folder=folder, on_event=on_event).run()
+
+
+class Trainer:
+    """The state of one run and the steps that change it; `fit` is the way in."""
+
+    def __init__(
+        self,
+        model: ImageModel,
+        train: LabelledImages,
+        validation: LabelledImages | None,
+        config: TrainingConfig,
+        *,
+        folder: Path | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> None:
+        self.config, self.folder, self.on_event = config, folder, on_event
+        self.accelerator = Accelerator(
+            mixed_precision=config.precision, log_with=list(config.trackers) or None, project_dir=folder
+        )
+        if config.trackers:
+            self.accelerator.init_trackers("torchcaps")
+        self.device = self.accelerator.device
+        preprocessing, batch_size = model.preprocessing, config.batch_size
+        self.batches = Batches(
+            train,
+            preprocessing,
+            batch_size=batch_size,
+            augmentation=config.augmentation,
+            seed=config.seed,
+            least_size=self.accelerator.num_processes,
+        )
+        self.validation = None if validation is None else Batches(validation, preprocessing, batch_size=batch_size)
+        self.plain_model = model.to(self.device)
+        weights = None
+        if config.class_weights == "balanced":
+            weights = balanced_weights(self.batches.targets(), model.num_classes).to(self.device)
+        self.objective = make_objective(model, config, weights)
+        self.model, self.optimizer = self.accelerator.prepare(model, make_optimizer(model, config))
+        self.average = None if config.ema is None else deepcopy(model).requires_grad_(False)
+        self.metrics = MetricsFile(folder) if folder is not None else None
+        self.tally = Tally.empty(self.device)
+        self.saved_at = time.monotonic()
+        self.progress = self.restore() or self.start()
+
+    def run(self) -> Progress:
+        """Train to the end, or until interrupted."""
+        progress, steps_per_epoch = self.progress, self.batches.steps_per_epoch
+        with interruptible() as was_interrupted:
+            while not progress.finished:
+                order = self.batches.order(progress.epoch)
+                for step in range(progress.step - progress.epoch * steps_per_epoch, steps_per_epoch):
+                    if progress.step >= progress.total_steps:
+                        break
+                    self.train_step(self.batches.indices(order, step), step)
+                    if was_interrupted():
+                        self.save()
+                        raise Interrupted
+                    if time.monotonic() - self.saved_at > 60 * self.config.checkpoint_minutes:
+                        self.save()
+                self.end_epoch()
+        self.restore_best()
+        self.accelerator.end_training()
+        return progress
+
+    def train_step(self, indices: Tensor, step: int) -> None:
+        """One optimiser step on one batch, shared among processes and cut into micro-batches."""
+        config, progress, started = self.config, self.progress, time.monotonic()
+        torch.manual_seed(stream_seed(config.seed, DROPOUT, progress.step, self.accelerator.process_index))
+        self.model.train()
+        self.apply_schedules()
+        self.backward(indices, step)
+        self.check_finite(self.accelerator.clip_grad_norm_(self.model.parameters(), config.clip_norm or math.inf))
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.average is not None and config.ema is not None:
+            update_average(self.average, self.plain_model, config.ema, progress.step)
+        progress.step += 1
+        seconds = time.monotonic() - started
+        progress.seconds += seconds
+        self.tell(self.tally, images_per_second=len(indices) / seconds)
+
+    def backward(self, indices: Tensor, step: int) -> None:
+        """Gradients of the mean loss of a batch, whoever computes which part of it."""
+        share = self.progress.step / self.progress.total_steps
+        parts = self.parts(len(indices))
+        for part in parts:
+            images, targets = self.batches.read(indices, part, epoch=self.progress.epoch, step=step)
+            images, targets = images.to(self.device), targets.to(self.device)
+            with nullcontext() if part == parts[-1] else self.accelerator.no_sync(self.model):
+                with self.accelerator.autocast():
+                    output = self.model(images, targets)
+                losses = self.objective(output, images, targets, share)
+                self.accelerator.backward(losses.sum() * (self.accelerator.num_processes / len(indices)))
+            with torch.no_grad():
+                self.tally.add(losses.detach(), is_right(self.plain_model.probabilities(output), targets))
+
+    def parts(self, batch_size: int) -> list[slice]:
+        """This process's micro-batches of a batch."""
+        rank, num_processes = self.accelerator.process_index, self.accelerator.num_processes
+        start, stop = (batch_size * r // num_processes for r in (rank, rank + 1))
+        size = -(-(stop - start) // self.config.accumulate)
+        return [slice(first, min(stop, first + size)) for first in range(start, stop, size)]
+
+    def apply_schedules(self) -> None:
+        """Set what changes with the step."""
+        progress, config = self.progress, self.config
+        rate = learning_rate(config, progress.step, progress.total_steps, progress.plateau_factor)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        if config.inverse_temperature is not None:
+            start, end = config.inverse_temperature
+            value = schedules.inverse_temperature(progress.step, progress.total_steps, start=start, end=end)
+            set_inverse_temperature(self.plain_model, value)
+            if self.average is not None:
+                set_inverse_temperature(self.average, value)
+
+    def check_finite(self, norm: Tensor) -> None:
+        """Stop with a diagnosis rather than go on with NaN (fp16 scales its losses and skips such steps itself)."""
+        if self.config.precision == "fp16" or bool(torch.isfinite(norm)):
+            return
+        parameters = self.plain_model.named_parameters()
+        bad = [name for name, p in parameters if p.grad is not None and not bool(torch.isfinite(p.grad).all())]
+        raise Diverged(
+            f"the gradient of {bad[0] if bad else 'the loss'} is not finite at step {self.progress.step}; "
+            "lower the learning rate or look at the data of this step"
+        )
+
+    def end_epoch(self) -> None:
+        """Validate, remember the best, write metrics, decide whether to go on."""
+        progress, config = self.progress, self.config
+        trained, self.tally = self.reduce(self.tally), Tally.empty(self.device)
+        row = {"step": progress.step, "epoch": progress.epoch + 1, "seconds": round(progress.seconds, 3)}
+        row |= {
+            "loss": trained.loss,
+            "accuracy": trained.accuracy,
+            "learning_rate": self.optimizer.param_groups[0]["lr"],
+        }
+        if self.validation is not None:
+            validated = self.evaluate(self.validation)
+            row |= {"validation_loss": validated.loss, "validation_accuracy": validated.accuracy}
+            self.judge(validated)
+        progress.epoch += 1
+        is_stale = config.early_stopping is not None and progress.stale_epochs >= config.early_stopping
+        progress.finished = progress.step >= progress.total_steps or is_stale
+        self.save()
+        if self.accelerator.is_main_process and self.metrics is not None:
+            self.metrics.append(row)
+        if config.trackers:
+            self.accelerator.log({name: value for name, value in row.items() if name != "step"}, step=progress.step)
+        self.tell(trained, is_epoch_end=True, validation_accuracy=row.get("validation_accuracy"))
+
+    def judge(self, validated: Tally) -> None:
+        """Keep the weights if validation improved; count epochs in which it did not."""
+        progress = self.progress
+        if (validated.accuracy, -validated.loss) > (progress.best_accuracy, -progress.best_loss):
+            progress.best_accuracy, progress.best_loss = validated.accuracy, validated.loss
+            progress.best_epoch, progress.stale_epochs = progress.epoch, 0
+            self.best = {name: tensor.clone() for name, tensor in self.evaluated_model.state_dict().items()}
+            if self.folder is not None and self.accelerator.is_main_process:
+                checkpoint.save_state(self.folder / checkpoint.BEST, self.best, asdict(progress))
+        else:
+            progress.stale_epochs += 1
+            if progress.stale_epochs % PLATEAU_PATIENCE == 0:
+                progress.plateau_factor *= 0.5
+
+    @property
+    def evaluated_model(self) -> ImageModel:
+        """The moving average if there is one, else the model itself."""
+        return self.plain_model if self.average is None else self.average
+
+    @torch.no_grad()
+    def evaluate(self, batches: Batches) -> Tally:
+        """Loss and accuracy over a whole dataset, each process taking its share of every batch."""
+        tally, model = Tally.empty(self.device), self.evaluated_model.eval()
+        order = torch.arange(len(batches.data))
+        for step in range(batches.steps_per_epoch):
+            indices = batches.indices(order, step)
+            for part in self.parts(len(indices)):
+                images, targets = batches.read(indices, part)
+                images, targets = images.to(self.device), targets.to(self.device)
+                output = model(images, targets)
+                losses = self.objective(output, images, targets, 1.0)
+                tally.add(losses, is_right(model.probabilities(output), targets))
+        return self.reduce(tally)
+
+    def reduce(self, tally: Tally) -> Tally:
+        """Sum over all processes."""
+        return Tally(self.accelerator.reduce(tally.sums, "sum"))
+
+    def tell(self, tally: Tally, **more: Any) -> None:
+        """Report to whoever is watching."""
+        if self.on_event is not None and self.accelerator.is_main_process:
+            event = Event(self.progress, self.batches.steps_per_epoch, tally.loss, tally.accuracy, **more)
+            self.on_event(event)
+
+    # State: started, saved, restored.
+
+    def start(self) -> Progress:
+        """A new run; its number of steps is fixed here for good."""
+        self.progress = Progress(total_steps=self.config.epochs * self.batches.steps_per_epoch)
+        if self.config.max_minutes is not None:
+            self.progress.total_steps = self.count_steps(60 * self.config.max_minutes)
+        return self.progress
+
+    def count_steps(self, seconds: float) -> int:
+        """Steps that fit into a time, from a trial that leaves no mark on the model."""
+        kept = deepcopy(self.plain_model.state_dict())
+        order = self.batches.order(0)
+        self.model.train()
+        times = []
+        for step in range(TRIAL_STEPS):
+            started = time.monotonic()
+            self.backward(self.batches.indices(order, step % self.batches.steps_per_epoch), step)
+            self.optimizer.zero_grad(set_to_none=True)
+            times.append(time.monotonic() - started)
+        self.plain_model.load_state_dict(kept)
+        self.tally = Tally.empty(self.device)
+        per_step = sorted(times[1:])[len(times) // 2]
+        validated = 0 if self.validation is None else len(self.validation.data)
+        per_epoch = per_step * (self.batches.steps_per_epoch + validated / self.config.batch_size / 3)
+        per_step = torch.tensor(1.05 * per_epoch / self.batches.steps_per_epoch, device=self.device)
+        return max(1, int(seconds / float(self.accelerator.reduce(per_step, "mean"))))
+
+    def save(self) -> None:
+        """Write the whole state."""
+        self.progress.epoch_sums = tuple(self.reduce(self.tally).sums.tolist())
+        self.saved_at = time.monotonic()
+        if self.folder is None or not self.accelerator.is_main_process:
+            return
+        tensors = {f"model.{name}": tensor for name, tensor in self.plain_model.state_dict().items()}
+        if self.average is not None:
+            tensors |= {f"average.{name}": tensor for name, tensor in self.average.state_dict().items()}
+        optimizer_tensors, optimizer_values = checkpoint.optimizer_tensors(self.optimizer)
+        values = {"progress": asdict(self.progress), "optimizer": optimizer_values, "config": self.config.to_dict()}
+        checkpoint.save_state(self.folder / checkpoint.LAST, tensors | optimizer_tensors, values)
+
+    def restore(self) -> Progress | None:
+        """Go on where the newest whole checkpoint of the folder stands; None if there is none."""
+        state = None if self.folder is None else checkpoint.load_latest(self.folder)
+        if state is None:
+            return None
+        tensors, values = state
+        if TrainingConfig.from_dict(values["config"]) != self.config:
+            raise ValueError(
+                f"{self.folder} holds a run with another configuration; resume it with its own, or use another folder"
+            )
+        self.plain_model.load_state_dict(checkpoint.with_prefix(tensors, "model."))
+        if self.average is not None:
+            self.average.load_state_dict(checkpoint.with_prefix(tensors, "average."))
+        checkpoint.restore_optimizer(self.optimizer, tensors, values["optimizer"])
+        progress = Progress(**(values["progress"] | {"epoch_sums": tuple(values["progress"]["epoch_sums"])}))
+        sums = torch.tensor(progress.epoch_sums, dtype=torch.float64, device=self.device)
+        self.tally = Tally(sums if self.accelerator.is_main_process else torch.zeros_like(sums))
+        if self.metrics is not None and self.accelerator.is_main_process:
+            self.metrics.cut_after(progress.step)
+        return progress
+
+    def restore_best(self) -> None:
+        """Leave the model with the weights that were best on validation, or with the last."""
+        best = getattr(self, "best", None)
+        if best is None and self.folder is not None and (self.folder / checkpoint.BEST).exists():
+            best, _ = checkpoint.load_state(self.folder / checkpoint.BEST)
+        self.plain_model.load_state_dict(self.evaluated_model.state_dict() if best is None else best)
+        self.plain_model.eval()
+
+
+def set_inverse_temperature(model: ImageModel, value: float) -> None:
+    """Give all K-Means routings of a model this T, and let its saved form have it."""
+    for module in model.modules():
+        if isinstance(module, KMeansRouting):
+            module.options["inverse_temperature"] = value
+    if model.options.get("routing") == "kmeans":
+        model.options["routing_options"] = (model.options.get("routing_options") or {}) | {"inverse_temperature": value}
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], bool]]:
+    """Turn Ctrl-C into a question that the loop asks between steps; a second Ctrl-C ends at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    seen = threading.Event()
+
+    def remember(number: int, frame: object) -> None:
+        if seen.is_set():
+            raise KeyboardInterrupt
+        seen.set()
+
+    before = signal.signal(signal.SIGINT, remember)
+    try:
+        yield seen.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)

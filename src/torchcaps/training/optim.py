@@ -1,0 +1,40 @@
+"""Optimiser, learning rate and the moving average of weights."""
+
+import torch
+from torch import nn
+
+from torchcaps import schedules
+from torchcaps.training.config import TrainingConfig
+
+
+def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
+    """AdamW or SGD; biases, norms and routing costs are not decayed."""
+    decayed, kept = [], []
+    for name, parameter in model.named_parameters():
+        is_vector = parameter.dim() < 2 or name.endswith(("bias", "beta_a", "beta_u"))
+        (kept if is_vector else decayed).append(parameter)
+    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": kept, "weight_decay": 0.0}]
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(groups, lr=config.learning_rate, momentum=0.9, nesterov=True)
+    return torch.optim.AdamW(groups, lr=config.learning_rate)
+
+
+def learning_rate(config: TrainingConfig, step: int, total_steps: int, plateau_factor: float) -> float:
+    """Of the step that comes next."""
+    top, warmup_steps = config.learning_rate, round(config.warmup * total_steps)
+    if config.schedule == "cosine":
+        return schedules.cosine(step + 1, total_steps + 1, start=top, warmup_steps=warmup_steps)
+    rising = min(1.0, (step + 1) / warmup_steps) if warmup_steps else 1.0
+    if config.schedule == "step":
+        return rising * top * 0.1 ** ((step >= total_steps / 2) + (step >= total_steps * 3 / 4))
+    return rising * top * (plateau_factor if config.schedule == "plateau" else 1.0)
+
+
+@torch.no_grad()
+def update_average(average: nn.Module, model: nn.Module, decay: float, step: int) -> None:
+    """Move the average towards the model; young averages forget faster, buffers are copied."""
+    decay = min(decay, (1 + step) / (10 + step))
+    averaged, current = list(average.parameters()), list(model.parameters())
+    torch._foreach_lerp_(averaged, current, 1 - decay)
+    for mine, theirs in zip(average.buffers(), model.buffers(), strict=True):
+        mine.copy_(theirs)

@@ -1,0 +1,5 @@
+"""Pictures: functions that return matplotlib figures."""
+
+from torchcaps.viz.report import training_report
+
+__all__ = ["training_report"]

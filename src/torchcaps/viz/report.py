@@ -1,0 +1,96 @@
+"""The picture at the end of a training run."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+
+def training_report(
+    history: Sequence[dict[str, Any]],
+    confusion: np.ndarray,
+    labels: Sequence[str],
+    mistakes: Sequence[tuple[np.ndarray, str]],
+    reconstructions: Sequence[tuple[np.ndarray, np.ndarray]] = (),
+    *,
+    title: str,
+) -> Figure:
+    """Training curves, confusion matrix, worst mistakes and reconstructions on one page.
+
+    Args:
+        history: rows of metrics.jsonl.
+        confusion: counts (true class, predicted class).
+        labels: names of the classes.
+        mistakes: images with a caption such as "4 taken for 9 (0.93)", worst first.
+        reconstructions: pairs (image, reconstruction).
+        title: of the page.
+    """
+    figure = Figure(figsize=(11, 9 if reconstructions else 7.6), layout="constrained")
+    figure.suptitle(title, fontsize=14)
+    upper, *rows = figure.subfigures(
+        3 if reconstructions else 2, 1, height_ratios=[3, 1.5, 1.5][: 2 + bool(reconstructions)]
+    )
+    curves, matrix = upper.subplots(1, 2)
+    draw_curves(curves, history)
+    draw_confusion(matrix, confusion, labels)
+    draw_images(rows[0], mistakes, "Most confident mistakes" if mistakes else "No mistakes")
+    if reconstructions:
+        pairs = [np.concatenate([to_picture(a), to_picture(b)], axis=0) for a, b in reconstructions]
+        draw_images(
+            rows[1], [(pair, "") for pair in pairs], "Test images (above) and what the network sees in them (below)"
+        )
+    return figure
+
+
+def draw_curves(axes: Axes, history: Sequence[dict[str, Any]]) -> None:
+    """Error on training and validation data by epoch."""
+    epochs = [row["epoch"] for row in history]
+    for key, name, style in (("accuracy", "training", "--"), ("validation_accuracy", "validation", "-")):
+        if history and key in history[0]:
+            error = [max(100 * (1 - row[key]), 1e-3) for row in history]
+            axes.semilogy(epochs, error, style, label=name, marker=".")
+    axes.set(xlabel="epoch", ylabel="error, %", title="Training")
+    axes.grid(True, which="both", alpha=0.25)
+    axes.legend()
+
+
+def draw_confusion(axes: Axes, confusion: np.ndarray, labels: Sequence[str]) -> None:
+    """Counts of true against predicted classes; colours show the mistakes."""
+    share = confusion / np.maximum(confusion.sum(1, keepdims=True), 1)
+    mistakes = share * (1 - np.eye(len(confusion)))
+    axes.imshow(mistakes, cmap="cividis", vmin=0, vmax=max(mistakes.max(), 1e-9))
+    if len(labels) <= 12:
+        for true in range(len(labels)):
+            for predicted in range(len(labels)):
+                if confusion[true, predicted]:
+                    axes.text(
+                        predicted, true, confusion[true, predicted], ha="center", va="center", color="white", fontsize=7
+                    )
+        axes.set_xticks(range(len(labels)), labels, rotation=45 if max(map(len, labels)) > 2 else 0)
+        axes.set_yticks(range(len(labels)), labels)
+    axes.set(xlabel="predicted class", ylabel="true class", title="Confusion on the test set (images)")
+
+
+def draw_images(figure: Any, pictures: Sequence[tuple[np.ndarray, str]], title: str, most: int = 10) -> None:
+    """A row of small images with captions."""
+    figure.suptitle(title, fontsize=11)
+    if not pictures:
+        return
+    for axes, (image, caption) in zip(np.atleast_1d(figure.subplots(1, most)), pictures, strict=False):
+        axes.imshow(to_picture(image), cmap="gray", vmin=0, vmax=1)
+        axes.set_title(caption, fontsize=8)
+    for axes in figure.axes:
+        axes.set_axis_off()
+
+
+def to_picture(image: np.ndarray) -> np.ndarray:
+    """Any image as (h, w) or (h, w, 3) in [0, 1]; of two cameras the first."""
+    image = np.asarray(image, dtype=np.float32)
+    image = image / 255 if image.max(initial=0) > 1.5 else image
+    if image.ndim == 3 and image.shape[0] in (1, 2, 3) and image.shape[-1] not in (1, 2, 3):
+        image = image.transpose(1, 2, 0)
+    if image.ndim == 3 and image.shape[-1] != 3:
+        image = image[..., 0]
+    return image.clip(0, 1)
