@@ -66,8 +66,8 @@ class ImageModel(nn.Module, PyTorchModelHubMixin):
         self.multi_label = multi_label
         self.options = options
         self.labels = tuple(str(index) for index in range(num_classes))
-        channels, *size = self.image_shape
-        self.preprocessing = Preprocessing(image_size=tuple(size), channels=channels)
+        channels, height, width = self.image_shape
+        self.preprocessing = Preprocessing(image_size=(height, width), channels=channels)
         self.card: dict[str, Any] = {}
 
     def forward(self, images: Tensor, classes: Tensor | None = None) -> ModelOutput:

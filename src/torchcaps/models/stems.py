@@ -26,7 +26,7 @@ def small_primary() -> PrimaryCaps:
     return PrimaryCaps(128, 16, 8, kernel_size=3, stride=2, groups=128)
 
 
-def map_size(module: nn.Module, size: tuple[int, int]) -> tuple[int, int]:
+def map_size(module: nn.Module, size: tuple[int, ...]) -> tuple[int, ...]:
     """The size of the feature map after all convolutions and poolings of a module."""
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d | nn.MaxPool2d):

@@ -34,7 +34,7 @@ def learning_rate(config: TrainingConfig, step: int, total_steps: int, plateau_f
 def update_average(average: nn.Module, model: nn.Module, decay: float, step: int) -> None:
     """Move the average towards the model; young averages forget faster, buffers are copied."""
     decay = min(decay, (1 + step) / (10 + step))
-    averaged, current = list(average.parameters()), list(model.parameters())
-    torch._foreach_lerp_(averaged, current, 1 - decay)
+    for mine, theirs in zip(average.parameters(), model.parameters(), strict=True):
+        mine.lerp_(theirs, 1 - decay)
     for mine, theirs in zip(average.buffers(), model.buffers(), strict=True):
         mine.copy_(theirs)
