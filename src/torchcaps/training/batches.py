@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.data.augment import DRAWS, Augmentation
+from torchcaps.data.sets import ImageSet
 from torchcaps.preprocessing import Preprocessing
 
 # Distinct streams of random numbers.
@@ -89,14 +90,14 @@ class Batches:
 
     def raw(self, indices: Sequence[int]) -> tuple[Any, Tensor]:
         """Raw images and targets of the given examples."""
-        if hasattr(self.data, "images"):
-            return self.data.images[list(indices)], torch.as_tensor(self.data.labels[list(indices)])
+        if isinstance(self.data, ImageSet):
+            return self.data.images[list(indices)], torch.from_numpy(self.data.labels[list(indices)])
         items = [self.data[index] for index in indices]
         images = np.stack([np.asarray(image) for image, _ in items])
         return images, torch.as_tensor(np.stack([np.asarray(label) for _, label in items]))
 
     def targets(self) -> Tensor:
         """Targets of all examples."""
-        if hasattr(self.data, "labels"):
-            return torch.as_tensor(np.asarray(self.data.labels))
+        if isinstance(self.data, ImageSet):
+            return torch.from_numpy(self.data.labels)
         return torch.as_tensor(np.stack([np.asarray(self.data[index][1]) for index in range(len(self.data))]))

@@ -169,7 +169,8 @@ class Trainer:
         self.model.train()
         self.apply_schedules()
         self.backward(indices, step)
-        self.check_finite(self.accelerator.clip_grad_norm_(self.model.parameters(), config.clip_norm or math.inf))
+        norm = self.accelerator.clip_grad_norm_(self.model.parameters(), config.clip_norm or math.inf)
+        self.check_finite(torch.as_tensor(norm))
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None and config.ema is not None:

@@ -29,9 +29,8 @@ def training_report(
     """
     figure = Figure(figsize=(11, 9 if reconstructions else 7.6), layout="constrained")
     figure.suptitle(title, fontsize=14)
-    upper, *rows = figure.subfigures(
-        3 if reconstructions else 2, 1, height_ratios=[3, 1.5, 1.5][: 2 + bool(reconstructions)]
-    )
+    heights = [3, 1.5, 1.5] if reconstructions else [3, 1.5]
+    upper, *rows = np.asarray(figure.subfigures(len(heights), 1, height_ratios=heights)).tolist()
     curves, matrix = upper.subplots(1, 2)
     draw_curves(curves, history)
     draw_confusion(matrix, confusion, labels)
