@@ -147,9 +147,15 @@ class Sweep:
     case: Case
     sizes: dict[str, tuple[int, ...]]
 
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Sweep":
+        """Read back what JSON made of a sweep."""
+        return cls(case=Case.from_dict(values["case"]), sizes={k: tuple(v) for k, v in values["sizes"].items()})
+
     def at(self, axis: str, size: int) -> Case:
         """The layer with `size` along one axis."""
-        return replace(self.case, **{axis: size})
+        changed: dict[str, Any] = {axis: size}
+        return replace(self.case, **changed)
 
 
 THREE = {"num_iterations": 3}
@@ -161,6 +167,12 @@ SOFTMAX_RIVALS = (
     Rival(name="entropy r 3", routing="entropy", options=THREE),
 )
 NO_EAGER = ("chunked", "fused")
+QUICK_LOOK = (
+    "digitcaps",
+    "em-conv-14",
+    "class-caps",
+    "text-conv",
+)  # one of each kind: a process takes seconds to start
 
 
 def make_cases(*, quick: bool) -> tuple[Case, ...]:
@@ -226,7 +238,7 @@ def make_sweeps(*, quick: bool) -> tuple[Sweep, ...]:
 
 
 def select(cases: tuple[Case, ...], names: Iterable[str]) -> tuple[Case, ...]:
-    """The cases of these names, all for none."""
+    """The cases of these names, all if there are none."""
     known = {case.name: case for case in cases}
     return tuple(known[check_choice("case", name, known)] for name in names) or cases
 

@@ -28,8 +28,11 @@ def print_results(results: dict[str, Any], console: Console) -> None:
         console.print(case_table(results["cases"], allocator))
     for note in notes(results):
         console.print(note, style="dim", highlight=False)
-    if results["sweeps"]:
-        console.print(sweep_table(results["sweeps"]))
+    growth = results["growth"]
+    if "failed" in growth:
+        console.print(f"growth was not measured: {growth['failed']}")
+    elif growth["sweeps"]:
+        console.print(growth_table(growth["sweeps"]))
 
 
 def environment_line(environment: dict[str, Any]) -> str:
@@ -105,18 +108,21 @@ def notes(results: dict[str, Any]) -> list[str]:
     return lines
 
 
-def sweep_table(sweeps: Sequence[dict[str, Any]]) -> Table:
+def failures(results: dict[str, Any]) -> list[str]:
+    """What ended without figures."""
+    parts = [figures for case in results["cases"] for figures in case["allocators"].values()]
+    return [part["failed"] for part in (*parts, results["growth"]) if "failed" in part]
+
+
+def growth_table(sweeps: Sequence[dict[str, Any]]) -> Table:
     """Growth along each axis with the straight line through it."""
     table = Table(title="Growth of forward + backward (ms at each size)")
     for column in ("layer", "backend", "axis", "sizes", "ms", "ms per unit", "R²"):
         table.add_column(column)
     for sweep in sweeps:
-        if "failed" in sweep:
-            table.add_row(sweep["name"], sweep["failed"])
-            continue
         for axis, line in sweep["axes"].items():
             sizes = " ".join(map(str, line["sizes"]))
-            times = " ".join(f"{1e3 * seconds:.3g}" for seconds in line["seconds"])
+            times = " ".join(_number(1e3 * seconds) for seconds in line["seconds"])
             slope, r_squared = f"{1e3 * line['slope']:.3g}", f"{line['r_squared']:.4f}"
             table.add_row(sweep["name"], sweep["backend"], AXES[axis], sizes, times, slope, r_squared)
     return table
@@ -134,9 +140,16 @@ def _cells(variant: dict[str, Any], *, with_peaks: bool) -> list[str]:
     cells = []
     for name in ("forward", "forward_backward", "batch_1"):
         timing, speedup = variant.get(name), variant["speedup"].get(name)
-        cells.append("" if timing is None else f"{'' if timing['is_quiet'] else '~'}{1e3 * timing['seconds']:.3g}")
-        cells.append("" if speedup is None else f"{speedup:.3g}")
-    cells += [f"{100 * share:.2g} %" for share in variant["roofline_share"].values()]
+        cells.append("" if timing is None else f"{'' if timing['is_quiet'] else '~'}{_number(1e3 * timing['seconds'])}")
+        cells.append("" if speedup is None else _number(speedup))
+    cells += [f"{_number(100 * share)} %" for share in variant["roofline_share"].values()]
     if with_peaks and variant["peak_bytes"]:
-        cells += ["" if peak is None else f"{peak / 2**20:.0f}" for peak in variant["peak_bytes"].values()]
+        cells += ["" if peak is None else _number(peak / 2**20) for peak in variant["peak_bytes"].values()]
     return cells
+
+
+def _number(value: float) -> str:
+    """Three digits, never an exponent."""
+    if value >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"

@@ -36,4 +36,4 @@ class Settings:
 
 
 FULL = Settings(quick=False, windows=9, window_seconds=0.08, budget_seconds=20.0)
-QUICK = Settings(quick=True, windows=3, window_seconds=0.02, budget_seconds=0.4)
+QUICK = Settings(quick=True, windows=3, window_seconds=0.02, budget_seconds=0.2)

@@ -90,15 +90,15 @@ def _check_case(case: Case, label: str, candidates: Sequence[str | backends.Back
 
 
 def _largest_error(found: Sequence[Tensor | None], expected: Sequence[Tensor | None]) -> float:
-    """Largest difference relative to the largest expected entry; anything missing or not a number is infinite."""
+    """Largest difference relative to the largest expected entry; None counts as zeros, NaN as infinitely wrong."""
     worst = 0.0
     for ours, theirs in zip(found, expected, strict=True):
-        if ours is None and theirs is None:
+        present = ours if theirs is None else theirs
+        if present is None:
             continue
-        ours = torch.zeros_like(theirs) if ours is None else ours
-        theirs = torch.zeros_like(ours) if theirs is None else theirs
-        difference = (ours.double() - theirs.double()).abs().max()
-        error = (difference / theirs.double().abs().max().clamp_min(1e-30)).item()
+        zeros = torch.zeros_like(present, dtype=torch.float64)
+        ours, theirs = (zeros if tensor is None else tensor.double() for tensor in (ours, theirs))
+        error = ((ours - theirs).abs().max() / theirs.abs().max().clamp_min(1e-30)).item()
         worst = max(worst, error if error < float("inf") else float("inf"))
     return worst
 

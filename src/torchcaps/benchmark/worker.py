@@ -26,7 +26,6 @@ def measure_case(case: Case, settings: Settings, *, memory: bool) -> dict[str, A
     Args:
         memory: take peak memory too; right only under the default allocator.
     """
-    torch.set_num_threads(settings.threads or torch.get_num_threads())
     runnable, refused = _prepare(case)
     # memory before timing, and the thriftiest first, so that no call finds memory another has left behind
     peaks = {label: _peaks(*runnable[label]) for label in reversed(runnable)} if memory else {}
@@ -50,7 +49,6 @@ def measure_case(case: Case, settings: Settings, *, memory: bool) -> dict[str, A
 
 def measure_sweep(sweep: Sweep, settings: Settings) -> dict[str, Any]:
     """Forward and backward at each size along each axis, with the straight line through them."""
-    torch.set_num_threads(settings.threads or torch.get_num_threads())
     backend = "fused" if Workload(sweep.case).why_not("fused") is None else "chunked"
     axes = {}
     for axis, sizes in sweep.sizes.items():
@@ -58,7 +56,7 @@ def measure_sweep(sweep: Sweep, settings: Settings) -> dict[str, Any]:
         timings = _time(workloads, "forward_backward", settings)
         seconds = [timings[str(size)].seconds for size in sizes]
         axes[axis] = {"sizes": list(sizes), "seconds": seconds, **fit_line(sizes, seconds)}
-    return {"backend": backend, "axes": axes}
+    return {"name": sweep.case.name, "backend": backend, "axes": axes}
 
 
 def fit_line(sizes: tuple[int, ...], seconds: list[float]) -> dict[str, float]:
@@ -133,10 +131,9 @@ def main() -> None:
     """Do the job given on standard input."""
     job = json.load(sys.stdin)
     settings = Settings(**job["settings"])
-    if "sweep" in job:
-        case = Case.from_dict(job["sweep"]["case"])
-        sizes = {axis: tuple(sizes) for axis, sizes in job["sweep"]["sizes"].items()}
-        figures = measure_sweep(Sweep(case=case, sizes=sizes), settings)
+    torch.set_num_threads(settings.threads or torch.get_num_threads())
+    if "sweeps" in job:
+        figures = {"sweeps": [measure_sweep(Sweep.from_dict(sweep), settings) for sweep in job["sweeps"]]}
     else:
         figures = measure_case(Case.from_dict(job["case"]), settings, memory=job["memory"])
     sys.stdout.write(json.dumps(figures) + "\n")
