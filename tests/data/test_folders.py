@@ -131,7 +131,6 @@ def whole_png(tmp_path) -> bytes:
     [
         (b"", "cannot identify"),
         (b"plain text", "cannot identify"),
-        (b"GIF89a" + bytes(30), "cannot identify"),  # other formats are not tried
         (png_header(9000, 9000), "declares 9000 x 9000 pixels, more than"),
         (png_header(20, 20), "truncated|broken"),
     ],
@@ -150,6 +149,13 @@ def test_truncation_anywhere_is_described(tmp_path):
         path.write_bytes(whole[:num_bytes])
         with pytest.raises(ValueError, match="part.png cannot be read"):
             read_image(path)
+
+
+def test_other_formats_are_not_tried(tmp_path):
+    save(tmp_path / "real.gif", raw(4, 4))
+    (tmp_path / "real.gif").rename(tmp_path / "false.png")
+    with pytest.raises(ValueError, match="false.png cannot be read as a PNG or JPEG image: cannot identify"):
+        read_image(tmp_path / "false.png")
 
 
 def test_empty_folders_are_named(tmp_path):
