@@ -29,6 +29,9 @@ class Benchmark:
 
     def run(self) -> int:
         """Print the tables; 1 if a backend disagrees with the reference or a process failed."""
+        if self.out is not None and not self.out.resolve().parent.is_dir():
+            raise ValueError(f"the folder of --out {self.out} does not exist; create it first")
+
         import os
         import sys
 
@@ -40,8 +43,6 @@ class Benchmark:
         console, progress = Console(), Console(stderr=True)
         if self.routing is not None:
             sys.path.insert(0, os.getcwd())  # where the user's module lies
-        if self.out is not None and not self.out.resolve().parent.is_dir():
-            raise ValueError(f"the folder of --out {self.out} does not exist; create it first")
         settings = (QUICK if self.quick else FULL).with_threads(self.threads)
         with progress.status("checking every backend against the reference") as status:
             try:

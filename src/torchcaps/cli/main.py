@@ -27,7 +27,7 @@ COMMANDS = {
 }
 
 USER_ERRORS = (ValueError, TypeError, OSError)
-FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
+WRONG_INPUT, INTERRUPTED = 2, 130
 
 
 class Command(Protocol):

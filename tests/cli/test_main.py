@@ -1,0 +1,115 @@
+"""The command line: light, and one sentence where the user's input was wrong."""
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from types import ModuleType
+
+import pytest
+
+import torchcaps
+from torchcaps.cli import main
+from torchcaps.cli.main import COMMANDS
+
+HEAVY = ("torch", "accelerate", "matplotlib")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fail:
+    """End in an error."""
+
+    kind: str = "ValueError"
+
+    def run(self) -> int:
+        kinds = {"ValueError": ValueError, "TypeError": TypeError, "OSError": FileNotFoundError, "bug": KeyError}
+        if self.kind == "interrupt":
+            raise KeyboardInterrupt
+        if self.kind == "none":
+            return 7
+        raise kinds[self.kind]("expected a cat,\n    got a dog; bring a cat")
+
+
+@pytest.fixture
+def fail(monkeypatch):
+    """A command beside the others: a module of the folder, and a line."""
+    module = ModuleType("torchcaps.cli.fail")
+    module.Fail = Fail
+    monkeypatch.setitem(sys.modules, "torchcaps.cli.fail", module)
+    monkeypatch.setitem(COMMANDS, "fail", "Fail")
+    monkeypatch.delenv("TORCHCAPS_DEBUG", raising=False)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["benchmark", "--help"]])
+def test_help_is_light(arguments):
+    code = (
+        "import atexit, sys\n"
+        f"atexit.register(lambda: print('HEAVY', [name for name in {HEAVY} if name in sys.modules]))\n"
+        f"from torchcaps.cli import main\nmain({arguments})\n"
+    )
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "benchmark" in process.stdout
+    assert process.stdout.splitlines()[-1] == "HEAVY []"
+
+
+def test_help_answers_within_a_second():
+    seconds = []
+    for _ in range(5):  # the machine may be busy: the fastest counts
+        start = time.perf_counter()
+        process = subprocess.run([sys.executable, "-m", "torchcaps", "--help"], capture_output=True, check=True)
+        seconds.append(time.perf_counter() - start)
+        if seconds[-1] < 1:
+            break
+    assert min(seconds) < 1
+    assert b"benchmark" in process.stdout
+
+
+def test_no_arguments_show_the_help(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == 0
+    assert "benchmark" in capsys.readouterr().out
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"torchcaps {torchcaps.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["bench"], ["benchmark", "--thread", "x"], ["benchmark", "--threads", "x"]])
+def test_wrong_options_end_with_code_2(arguments, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["ValueError", "TypeError", "OSError"])
+def test_user_errors_are_one_sentence(fail, kind, capsys):
+    assert main(["fail", "--kind", kind]) == 2
+    assert capsys.readouterr().err == "torchcaps: expected a cat, got a dog; bring a cat\n"
+
+
+def test_debug_shows_the_traceback(fail, monkeypatch):
+    monkeypatch.setenv("TORCHCAPS_DEBUG", "1")
+    with pytest.raises(ValueError, match="expected a cat"):
+        main(["fail"])
+
+
+def test_bugs_are_not_hidden(fail):
+    with pytest.raises(KeyError):
+        main(["fail", "--kind", "bug"])
+
+
+def test_exit_codes_come_from_the_command(fail):
+    assert main(["fail", "--kind", "none"]) == 7
+    assert main(["fail", "--kind", "interrupt"]) == 130
+
+
+def test_a_wrong_option_is_one_sentence_in_a_real_process():
+    command = [sys.executable, "-m", "torchcaps", "benchmark", "--out", "no/such/folder/results.json"]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 2
+    assert (
+        process.stderr == "torchcaps: the folder of --out no/such/folder/results.json does not exist; create it first\n"
+    )
