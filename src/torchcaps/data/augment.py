@@ -84,7 +84,9 @@ class Augmentation:
         if self.rotation or self.scale or self.shear:
             images = _warp(images, self._inverse_maps(draws), down_B, right_B)
         elif self.shift:
-            images = _window(images, -down_B, -right_B, tuple(images.shape[2:]))
+            size = tuple(images.shape[2:])
+            padded = torch.nn.functional.pad(images, (self.shift,) * 4)
+            images = _window(padded, self.shift - down_B, self.shift - right_B, size)
         if self.crop is not None:
             row_B = _whole(draws["crop_row"], 0, images.shape[2] - self.crop[0])
             column_B = _whole(draws["crop_column"], 0, images.shape[3] - self.crop[1])
@@ -120,17 +122,11 @@ def _whole(uniform: "Tensor", low: int, high: int) -> "Tensor":
 
 
 def _window(images: "Tensor", rows_B: "Tensor", columns_B: "Tensor", size: tuple[int, ...]) -> "Tensor":
-    """The window of each image whose first pixel lies at (row, column); 0 outside the image."""
+    """The window of each image whose first pixel lies at (row, column)."""
     import torch
 
-    batch_B11 = torch.arange(len(images), device=images.device).view(-1, 1, 1)
-    rows_BH1 = rows_B.view(-1, 1, 1) + torch.arange(size[0], device=images.device).view(-1, 1)
-    columns_B1W = columns_B.view(-1, 1, 1) + torch.arange(size[1], device=images.device)
-    height, width = images.shape[2:]
-    inside_BHW = (rows_BH1 >= 0) & (rows_BH1 < height) & (columns_B1W >= 0) & (columns_B1W < width)
-    rows_BH1, columns_B1W = rows_BH1.clamp(0, height - 1), columns_B1W.clamp(0, width - 1)
-    window_BHWC = images.permute(0, 2, 3, 1)[batch_B11, rows_BH1, columns_B1W]
-    return (window_BHWC * inside_BHW.unsqueeze(3)).permute(0, 3, 1, 2).contiguous()
+    places_BRSCHW = images.unfold(2, size[0], 1).unfold(3, size[1], 1).permute(0, 2, 3, 1, 4, 5)
+    return places_BRSCHW[torch.arange(len(images), device=images.device), rows_B, columns_B]
 
 
 def _warp(images: "Tensor", inverse_maps_B22: "Tensor", down_B: "Tensor", right_B: "Tensor") -> "Tensor":
