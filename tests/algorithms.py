@@ -25,7 +25,6 @@ COUPLING = {
     "dynamic detached": partial(dynamic_routing, detach_couplings=True),
     "dynamic k": partial(dynamic_routing, squash_k=0.5, num_iterations=5),
     "uniform": uniform_routing,
-    "uniform leaky": partial(uniform_routing, leaky=True),
     "kmeans": kmeans_routing,
     "kmeans hot": partial(kmeans_routing, inverse_temperature=3.0),
     "kmeans hard": partial(kmeans_routing, hard=True),
@@ -40,7 +39,10 @@ EM = {
     "em mixing": partial(em_routing, activation="mixing", **BETAS),
     "em entropy": partial(em_routing, activation="entropy", **BETAS),
 }
-AMENDED = {f"{name} amended": partial(routing, amend=True) for name, routing in COUPLING.items()}
+AMENDED = {
+    f"{name} amended": partial(COUPLING[name], amend=True)
+    for name in ("dynamic", "dynamic leaky", "kmeans", "kmeans euclidean hard", "entropy")
+}
 ALL = {**COUPLING, **AMENDED, **EM}
 LEAKY = tuple(name for name in ALL if "leaky" in name)
 
