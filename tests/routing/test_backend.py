@@ -347,12 +347,14 @@ def problem_function(name: str, kind: str, **options):
     return solve, leaves
 
 
+GRAPHS = [
+    (name, *how) for name in COMPILED for how in (("plain", "reference"), ("conv", "reference"), ("dense", "chunked"))
+]
+
+
 @pytest.mark.parametrize(
-    ("kind", "backend"),
-    [("plain", "reference"), ("conv", "reference"), ("plain", "chunked"), ("dense", "chunked")],
-    ids="-".join,
+    ("name", "kind", "backend"), [*GRAPHS, ("dynamic", "plain", "chunked"), ("em", "plain", "chunked")]
 )
-@pytest.mark.parametrize("name", COMPILED)
 def test_compiles_into_one_graph(name, kind, backend, one_example_chunks):
     torch._dynamo.reset()
     function, leaves = problem_function(name, kind, backend=backend)
