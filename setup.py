@@ -17,8 +17,8 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 SOURCE_FOLDER = Path("csrc")
-COMPILE_FLAGS = "-O3 -std=c++17 -fopenmp -fPIC -fvisibility=hidden -Wall -Wextra -Wno-psabi".split()
-LINK_FLAGS = "-shared -fopenmp".split()
+COMPILE_FLAGS = ["-O3", "-std=c++17", "-fopenmp", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-psabi"]
+LINK_FLAGS = ["-shared", "-fopenmp"]
 INSTRUCTION_SETS = {"portable": []}
 if platform.machine() in ("x86_64", "AMD64"):
     INSTRUCTION_SETS["avx2"] = ["-mavx2", "-mfma"]

@@ -64,6 +64,84 @@ inline T max_lanes(Vec<T> v) {
   return largest;
 }
 
+// Turns a square of `width` rows around in registers.
+inline void transpose(Simd<float>::Vec (&row)[8]) {
+  using I = Simd<float>::Int;
+  Simd<float>::Vec half[8];
+  for (int i = 0; i < 8; i += 2) {  // pairs of rows
+    half[i] = __builtin_shuffle(row[i], row[i + 1], I{0, 8, 2, 10, 4, 12, 6, 14});
+    half[i + 1] = __builtin_shuffle(row[i], row[i + 1], I{1, 9, 3, 11, 5, 13, 7, 15});
+  }
+  for (int i = 0; i < 8; i += 4)  // fours
+    for (int j = 0; j < 2; j++) {
+      row[i + j] = __builtin_shuffle(half[i + j], half[i + j + 2], I{0, 1, 8, 9, 4, 5, 12, 13});
+      row[i + j + 2] = __builtin_shuffle(half[i + j], half[i + j + 2], I{2, 3, 10, 11, 6, 7, 14, 15});
+    }
+  for (int i = 0; i < 4; i++) {  // halves
+    half[i] = __builtin_shuffle(row[i], row[i + 4], I{0, 1, 2, 3, 8, 9, 10, 11});
+    half[i + 4] = __builtin_shuffle(row[i], row[i + 4], I{4, 5, 6, 7, 12, 13, 14, 15});
+  }
+  for (int i = 0; i < 8; i++) row[i] = half[i];
+}
+
+inline void transpose(Simd<double>::Vec (&row)[4]) {
+  using I = Simd<double>::Int;
+  Simd<double>::Vec half[4];
+  for (int i = 0; i < 4; i += 2) {
+    half[i] = __builtin_shuffle(row[i], row[i + 1], I{0, 4, 2, 6});
+    half[i + 1] = __builtin_shuffle(row[i], row[i + 1], I{1, 5, 3, 7});
+  }
+  for (int i = 0; i < 2; i++) {
+    row[i] = __builtin_shuffle(half[i], half[i + 2], I{0, 1, 4, 5});
+    row[i + 2] = __builtin_shuffle(half[i], half[i + 2], I{2, 3, 6, 7});
+  }
+}
+
+// to[column][row] = from[row][column] for `rows` rows that lie wherever `from` says.
+template <class T>
+inline void transpose_rows(const T* const* from, int64_t rows, int64_t columns, T* to, int64_t stride) {
+  constexpr int width = Simd<T>::width;
+  int64_t r = 0;
+  for (; r + width <= rows; r += width) {
+    int64_t c = 0;
+    for (; c + width <= columns; c += width) {
+      Vec<T> square[width];
+      for (int i = 0; i < width; i++) square[i] = load(from[r + i] + c);
+      transpose(square);
+      for (int i = 0; i < width; i++) store(to + (c + i) * stride + r, square[i]);
+    }
+    for (; c < columns; c++)
+      for (int i = 0; i < width; i++) to[c * stride + r + i] = from[r + i][c];
+  }
+  for (int64_t left = rows % width; left > 0; left--) {
+    T* place = to + rows - left;
+    for (int64_t c = 0; c < columns; c++, place += stride) *place = from[rows - left][c];
+  }
+}
+
+// The way back: to[row][column] = from[column][row]; rows without a place (null) are left out.
+template <class T>
+inline void transpose_columns(const T* from, int64_t stride, int64_t rows, int64_t columns, T* const* to) {
+  constexpr int width = Simd<T>::width;
+  int64_t r = 0;
+  for (; r + width <= rows; r += width) {
+    int64_t c = 0;
+    for (; c + width <= columns; c += width) {
+      Vec<T> square[width];
+      for (int i = 0; i < width; i++) square[i] = load(from + (c + i) * stride + r);
+      transpose(square);
+      for (int i = 0; i < width; i++)
+        if (to[r + i]) store(to[r + i] + c, square[i]);
+    }
+    for (; c < columns; c++)
+      for (int i = 0; i < width; i++)
+        if (to[r + i]) to[r + i][c] = from[c * stride + r + i];
+  }
+  for (; r < rows; r++)
+    for (int64_t c = 0; c < columns; c++)
+      if (to[r]) to[r][c] = from[c * stride + r];
+}
+
 // exp: range reduction by ln 2 and a degree-6 polynomial (Cephes coefficients); below -87 it gives 0.
 inline Simd<float>::Vec exp(Simd<float>::Vec x) {
   using V = Simd<float>::Vec;

@@ -13,7 +13,6 @@
 #pragma once
 #include <vector>
 
-#include "softmax_gradient.h"
 #include "softmax_plan.h"
 
 namespace torchcaps {
@@ -30,7 +29,6 @@ class SoftmaxBackward {
   using Slot = SlotScratch<T, NV>;
   static constexpr int lanes = Plan::lanes;
   static constexpr int width = Simd<T>::width;
-  static constexpr int slots_at_once = 4;  // slots that share the vectors of the terms
 
  public:
   SoftmaxBackward(const Plan& plan, const T* sums, const T* masses, const T* grad_out)
@@ -73,7 +71,7 @@ class SoftmaxBackward {
     PartialSums<T, NV> partial;
     T *sums, *masses, *queries, *grad_sums, *grad_masses;  // [iteration][tile]...
     T *grad_query, *grad_out;                              // [tile][parent][entry][lane]
-    T *coefficients;                                       // [tile][slot][term - 1][parent][lane]
+    T *coefficients;                                       // [tile][slot][parent][term - 1][lane]
     T *vectors;                                            // [tile][parent][lane][term][padded vote]
     T *grad_factors;                                       // [tile][slot][lane]
 
@@ -153,7 +151,7 @@ class SoftmaxBackward {
       std::fill(to + own.first, to + own.last, T(0));
     };
     clear(target.poses, own_children_, num_poses());
-    clear(target.weight, own_weights_, num_weights());
+    if (!own_weights_) clear(target.weight, false, num_weights());  // owners overwrite theirs
     clear(target.bias, own_weights_, num_biases());
     clear(target.activations, own_children_, num_activations());
   }
@@ -213,10 +211,12 @@ class SoftmaxBackward {
   T* mass_at(T* array, int64_t t, int64_t tile) const {
     return array + (t * plan_.group_tiles + tile) * plan_.tile_parents();
   }
+  // Coefficient of a term for one slot and tile, by lane; the next parent's is `parent_stride()` further.
   T* coefficient(const TeamScratch& scratch, int64_t tile, int64_t slot, int64_t term) const {
-    const int64_t which = (tile * plan_.votes.slots + slot) * (num_terms() - 1) + term - 1;
-    return scratch.coefficients + which * plan_.tile_parents();
+    return scratch.coefficients + (tile * plan_.votes.slots + slot) * slot_stride() + (term - 1) * lanes;
   }
+  int64_t parent_stride() const { return (num_terms() - 1) * lanes; }
+  int64_t slot_stride() const { return plan_.shape.parents * parent_stride(); }
   T* grad_factor(const TeamScratch& scratch, int64_t tile, int64_t slot) const {
     return scratch.grad_factors + (tile * plan_.votes.slots + slot) * lanes;
   }
@@ -260,28 +260,34 @@ class SoftmaxBackward {
     plan_.competition.template softmax<NV>(slot.couplings, plan_.logit_scale);
     if (is_euclidean()) add_mass_slopes(mass_at(scratch.grad_masses, t, tile), slot.slopes);
 
-    const T* const factor = scratch.packed.factor(plan_, tile, n);
-    T* const coupling = coefficient(scratch, tile, n, coupling_term(t));
-    T* const logit = plan_.options.detach ? nullptr : coefficient(scratch, tile, n, logit_term(t));
+    couplings_to_coefficients(scratch, slot, t, n, tile);
+    if (plan_.options.detach) return;
+    T* const grad_query = scratch.partial.sum(plan_, team.rank, tile);
+    if (is_euclidean())
+      add_weighted_differences<T, NV>(shape.parents, shape.vote_size(), slot.slopes, slot.votes, query, grad_query);
+    else
+      add_weighted<T, NV>(shape.parents, shape.vote_size(), slot.slopes, slot.votes, grad_query);
+  }
+
+  // Keeps c and h of one slot as coefficients; leaves h in the place of the slopes.
+  void couplings_to_coefficients(const TeamScratch& scratch, Slot& slot, int64_t t, int64_t n, int64_t tile) {
+    T* const couplings = coefficient(scratch, tile, n, coupling_term(t));
+    T* const logits = plan_.options.detach ? nullptr : coefficient(scratch, tile, n, logit_term(t));
     T* const grad_factors = grad_factor(scratch, tile, n);
     for (int v = 0; v < lanes; v += width) {
       Vec<T> mean = {};
-      for (int64_t j = 0; j < shape.parents; j++)
+      for (int64_t j = 0; j < plan_.shape.parents; j++)
         mean += load(slot.couplings + j * lanes + v) * load(slot.slopes + j * lanes + v);
       store(grad_factors + v, load(grad_factors + v) + mean);
-      const Vec<T> share = load(factor + v);
-      for (int64_t j = 0; j < shape.parents; j++) {
-        const Vec<T> c = load(slot.couplings + j * lanes + v) * share;
-        store(coupling + j * lanes + v, c);
-        if (logit) store(logit + j * lanes + v, c * (load(slot.slopes + j * lanes + v) - mean));
+      const Vec<T> factor = load(scratch.packed.factor(plan_, tile, n) + v);
+      for (int64_t j = 0; j < plan_.shape.parents; j++) {
+        const Vec<T> c = load(slot.couplings + j * lanes + v) * factor;
+        const Vec<T> h = c * (load(slot.slopes + j * lanes + v) - mean);
+        store(couplings + j * parent_stride() + v, c);
+        if (logits) store(logits + j * parent_stride() + v, h);
+        store(slot.slopes + j * lanes + v, h);
       }
     }
-    if (!logit) return;
-    T* const grad_query = scratch.partial.sum(plan_, team.rank, tile);
-    if (is_euclidean())
-      add_weighted_differences<T, NV>(shape.parents, shape.vote_size(), logit, slot.votes, query, grad_query);
-    else
-      add_weighted<T, NV>(shape.parents, shape.vote_size(), logit, slot.votes, grad_query);
   }
 
   void add_mass_slopes(const T* grad_mass, T* slopes) const {
@@ -333,11 +339,15 @@ class SoftmaxBackward {
     const VoteShape& shape = plan_.shape;
     const int64_t row_size = padded(shape.outer, width);
     const T* const source = from + parent * shape.vote_size() * lanes;
-    for (int64_t lane = 0; lane < lanes; lane++) {
-      T* const to = vectors(scratch, tile, parent) + (lane * num_terms() + term) * padded_vote();
-      for (int64_t row = 0; row < shape.rows; row++)
-        for (int64_t e = 0; e < row_size; e++)
-          to[row * row_size + e] = e < shape.outer ? scale * source[(row * shape.outer + e) * lanes + lane] : T(0);
+    T* const first = vectors(scratch, tile, parent) + term * padded_vote();
+    for (int64_t row = 0; row < shape.rows; row++) {
+      T* to[lanes];
+      for (int64_t lane = 0; lane < lanes; lane++) to[lane] = first + lane * num_terms() * padded_vote() + row * row_size;
+      transpose_columns(source + row * shape.outer * lanes, lanes, lanes, shape.outer, to);
+      for (int64_t lane = 0; lane < lanes; lane++) {
+        for (int64_t e = 0; e < shape.outer; e++) to[lane][e] *= scale;
+        std::fill(to[lane] + shape.outer, to[lane] + row_size, T(0));
+      }
     }
   }
 
@@ -351,19 +361,17 @@ class SoftmaxBackward {
       for (int64_t tile = 0; tile < group.tiles; tile++) form_vote_gradients(scratch, worker, first, count, tile, j, samples);
       for (int64_t s = 0; s < count; s++) {
         T* const gradients = worker.vote_gradients + s * samples * padded_vote();
-        const SlotGradients<T> slot{shape,
-                                    group.tiles,
-                                    lanes,
-                                    scratch.packed.pose(plan_, 0, first + s),
-                                    plan_.votes.slots * plan_.tile_poses(),
-                                    gradients};
+        const SlotGradients<T> slot{samples, scratch.packed.pose(plan_, 0, first + s),
+                                    plan_.votes.slots * plan_.tile_poses(), gradients};
         if (is_euclidean() && !plan_.options.detach) add_vote_terms(scratch, worker, slot, group, first + s, j, gradients);
         const int64_t block = plan_.votes.transform_at(first + s) * shape.parents + j;
-        if (target.weight) slot.add_weight(target.weight + block * shape.inner * shape.outer);
-        if (target.bias) slot.add_bias(target.bias + block * shape.vote_size());
+        const bool add = !(own_weights_ && group.first == 0);
+        if (target.weight)
+          plan_.kernels.weight_gradient(shape, slot, add, target.weight + block * shape.inner * shape.outer);
+        if (target.bias) add_bias_gradient(shape, slot, target.bias + block * shape.vote_size());
         if (!target.poses) continue;
         turn_weight(plan_.weight_of(first + s) + j * shape.inner * shape.outer, worker.turned);
-        slot.add_poses(worker.turned, worker.pose_gradients + s * samples * padded_pose());
+        plan_.kernels.pose_gradients(shape, slot, worker.turned, worker.pose_gradients + s * samples * padded_pose());
       }
     }
     if (!target.poses) return;
@@ -373,16 +381,14 @@ class SoftmaxBackward {
 
   void form_vote_gradients(const TeamScratch& scratch, ThreadScratch& worker, int64_t first, int64_t count,
                            int64_t tile, int64_t j, int64_t samples) const {
-    const T *factors[slots_at_once], *coefficients[slots_at_once];
-    T* gradients[slots_at_once];
-    for (int64_t s = 0; s < count; s++) {
-      factors[s] = scratch.packed.factor(plan_, tile, first + s);
-      coefficients[s] = num_terms() > 1 ? coefficient(scratch, tile, first + s, 1) + j * lanes : nullptr;
-      gradients[s] = worker.vote_gradients + (s * samples + tile * lanes) * padded_vote();
-    }
-    const auto form = count == slots_at_once ? vote_gradients<T, slots_at_once> : vote_gradients<T, 1>;
-    form(lanes, num_terms(), padded_vote(), plan_.tile_parents(), vectors(scratch, tile, j), factors, coefficients,
-         gradients);
+    const T* const coefficients = scratch.coefficients + (tile * plan_.votes.slots + first) * slot_stride() + j * parent_stride();
+    // The coefficients of the next parent come from far away: ask for them early.
+    for (int64_t s = 0; s < count; s++)
+      for (int64_t i = 0; i < parent_stride(); i += 64 / int64_t(sizeof(T)))
+        __builtin_prefetch(coefficients + s * slot_stride() + parent_stride() + i);
+    const auto form = count == slots_at_once ? plan_.kernels.vote_gradients : plan_.kernels.one_vote_gradients;
+    form(plan_.shape, num_terms(), vectors(scratch, tile, j), scratch.packed.factor(plan_, tile, first), coefficients,
+         slot_stride(), worker.vote_gradients + tile * lanes * padded_vote(), samples * padded_vote());
   }
 
   // The euclidean logit -T |vote - q|^2 has the gradient 2 T (q - vote): the part of q is a term like the others,
@@ -402,16 +408,20 @@ class SoftmaxBackward {
     for (int64_t tile = 0; tile < group.tiles; tile++)
       for (int lane = 0; lane < lanes; lane++) {
         T total = 0;
-        for (int64_t t = 1; t <= last_; t++) total += coefficient(scratch, tile, n, logit_term(t))[j * lanes + lane];
+        for (int64_t t = 1; t <= last_; t++) total += coefficient(scratch, tile, n, logit_term(t))[j * parent_stride() + lane];
         worker.weights_of_votes[tile * lanes + lane] = T(-2 * plan_.options.inverse_temperature) * total;
       }
-    slot.add_votes(worker.filled, worker.filled_base, worker.weights_of_votes, gradients);
+    add_votes<T, NV>(shape, slot, worker.filled, worker.filled_base, worker.weights_of_votes, gradients);
   }
 
   void turn_weight(const T* weight, T* turned) const {
     const int64_t inner = plan_.shape.inner, outer = plan_.shape.outer, row_size = padded(inner, width);
-    for (int64_t k = 0; k < inner; k++)
-      for (int64_t e = 0; e < outer; e++) turned[e * row_size + k] = weight[k * outer + e];
+    const T* rows[64];
+    for (int64_t first = 0; first < inner; first += 64) {
+      const int64_t count = std::min<int64_t>(64, inner - first);
+      for (int64_t k = 0; k < count; k++) rows[k] = weight + (first + k) * outer;
+      transpose_rows(rows, count, outer, turned + first, row_size);
+    }
   }
 
   void scatter_poses(const T* pose_gradients, const SoftmaxGradients<T>& target, const Group& group, int64_t n) const {
@@ -422,8 +432,9 @@ class SoftmaxBackward {
       if (to < 0) continue;
       const T* const from = pose_gradients + (sample - group.first) * padded_pose();
       for (int64_t row = 0; row < shape.rows; row++)
-        for (int64_t k = 0; k < shape.inner; k++)
-          target.poses[to * shape.pose_size() + row * shape.inner + k] += from[row * row_size + k];
+        for (int64_t v = 0; v < row_size; v += width)
+          put_entries(target.poses + to * shape.pose_size() + row * shape.inner + v, load(from + row * row_size + v),
+                      shape.inner - v, true);
     }
   }
 

@@ -12,6 +12,7 @@
 
 #include "abi.h"
 #include "scratch.h"
+#include "softmax_kernels.h"
 #include "softmax_options.h"
 #include "softmax_tile.h"
 #include "softmax_update.h"
@@ -135,30 +136,31 @@ class SoftmaxPlan {
   }
 
   // Poses and factors of one slot of one tile. A lane without a voter has pose 0 and factor 0; the factor of
-  // the others is 1, or the activation when couplings are amended.
-  void pack(const Group& group, int64_t tile, int64_t slot, T* poses, T* factors) const {
-    const int64_t size = shape.pose_size();
+  // the others is 1, or the activation when couplings are amended. `nobody` is a pose of zeros.
+  void pack(const Group& group, int64_t tile, int64_t slot, const T* nobody, T* poses, T* factors) const {
+    const T* rows[lanes];
     for (int64_t lane = 0; lane < lanes; lane++) {
       const int64_t from = voter(sample_at(group, tile, lane), slot);
       factors[lane] = from < 0 ? T(0) : options.amend ? votes.activations[from] : T(1);
-      const T* const pose = votes.poses + std::max<int64_t>(from, 0) * size;
-      for (int64_t p = 0; p < size; p++) poses[p * lanes + lane] = from < 0 ? T(0) : pose[p];
+      rows[lane] = from < 0 ? nobody : votes.poses + from * shape.pose_size();
     }
+    transpose_rows(rows, lanes, shape.pose_size(), poses, lanes);
   }
 
-  // Tile arrays [index][lane] from and to sample arrays [sample][index].
+  // Tile arrays [index][lane] from and to sample arrays [sample][index]; lanes without a sample repeat the last.
   void gather(const Group& group, int64_t tile, int64_t size, const T* from, T* to) const {
-    for (int64_t lane = 0; lane < lanes; lane++) {
-      const int64_t sample = sample_at(group, tile, lane);
-      for (int64_t i = 0; i < size; i++) to[i * lanes + lane] = sample < 0 ? T(0) : from[sample * size + i];
-    }
+    const T* rows[lanes];
+    for (int64_t lane = 0; lane < lanes; lane++)
+      rows[lane] = from + std::min(group.first + tile * lanes + lane, group.last - 1) * size;
+    transpose_rows(rows, lanes, size, to, lanes);
   }
   void scatter(const Group& group, int64_t tile, int64_t size, const T* from, T* to) const {
+    T* rows[lanes];
     for (int64_t lane = 0; lane < lanes; lane++) {
       const int64_t sample = sample_at(group, tile, lane);
-      if (sample < 0) continue;
-      for (int64_t i = 0; i < size; i++) to[sample * size + i] = from[i * lanes + lane];
+      rows[lane] = sample < 0 ? nullptr : to + sample * size;
     }
+    transpose_columns(from, lanes, lanes, size, rows);
   }
 
  private:
@@ -172,15 +174,17 @@ class SoftmaxPlan {
 template <class T, int NV>
 struct PackedGroup {
   using Plan = SoftmaxPlan<T, NV>;
-  T *poses, *factors;
+  T *poses, *factors, *nobody;
 
   static PackedGroup take(const Plan& plan, Arena::Frame& frame) {
     const int64_t slots = plan.group_tiles * plan.votes.slots;
-    return {frame.take<T>(slots * plan.tile_poses()), frame.take<T>(slots * Plan::lanes)};
+    return {frame.take<T>(slots * plan.tile_poses()), frame.take<T>(slots * Plan::lanes),
+            frame.zeros<T>(plan.shape.pose_size())};
   }
   void fill(const Plan& plan, const Group& group, const Range& slots) const {
     for (int64_t tile = 0; tile < group.tiles; tile++)
-      for (int64_t n = slots.first; n < slots.last; n++) plan.pack(group, tile, n, pose(plan, tile, n), factor(plan, tile, n));
+      for (int64_t n = slots.first; n < slots.last; n++)
+        plan.pack(group, tile, n, nobody, pose(plan, tile, n), factor(plan, tile, n));
   }
   T* pose(const Plan& plan, int64_t tile, int64_t slot) const {
     return poses + (tile * plan.votes.slots + slot) * plan.tile_poses();

@@ -6,6 +6,7 @@
 #pragma once
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "simd.h"
 #include "softmax_options.h"
@@ -49,11 +50,12 @@ inline __attribute__((always_inline)) void vote_entries(const T* pose, const T* 
 
 // All votes of one slot, and their agreement with the queries: logits_j = <vote_j, query_j>, or the squared
 // distance |vote_j - query_j|^2; with gradients also slopes_j = <vote_j, gradient_j>.
-template <class T, int NV, int Inner, int Outer, Metric metric, bool with_gradient>
+template <class T, int NV, int Rows, int Inner, int Outer, Metric metric, bool with_gradient>
 void slot_votes(const VoteShape& shape, const T* pose, const T* weight, const T* base, const T* query,
                 const T* gradient, T* votes, T* logits, T* slopes) {
   using L = Lanes<T, NV>;
-  const int64_t inner = Inner ? Inner : shape.inner, outer = Outer ? Outer : shape.outer;
+  const int64_t rows = Rows ? Rows : shape.rows, inner = Inner ? Inner : shape.inner;
+  const int64_t outer = Outer ? Outer : shape.outer;
   int64_t at = 0;  // entry of the votes
   for (int64_t j = 0; j < shape.parents; j++) {
     Vec<T> logit[NV] = {}, slope[NV] = {};
@@ -76,7 +78,7 @@ void slot_votes(const VoteShape& shape, const T* pose, const T* weight, const T*
         }
       at += count;
     };
-    for (int64_t row = 0; row < shape.rows; row++) {
+    for (int64_t row = 0; row < rows; row++) {
       int64_t e = 0;
       for (; e + 4 <= outer; e += 4) entries(std::integral_constant<int, 4>(), row, e);
       for (; e < outer; e++) entries(std::integral_constant<int, 1>(), row, e);
@@ -89,11 +91,12 @@ void slot_votes(const VoteShape& shape, const T* pose, const T* weight, const T*
 }
 
 // sums_j += sum over `slots` of vote_j, for poses already multiplied by their factor.
-template <class T, int NV, int Inner, int Outer>
+template <class T, int NV, int Rows, int Inner, int Outer>
 void uniform_sums(const VoteShape& shape, int64_t slots, const T* pose, const T* const* weights, T* sums) {
   using L = Lanes<T, NV>;
-  const int64_t inner = Inner ? Inner : shape.inner, outer = Outer ? Outer : shape.outer;
-  const int64_t pose_stride = shape.rows * inner * L::count;
+  const int64_t rows = Rows ? Rows : shape.rows, inner = Inner ? Inner : shape.inner;
+  const int64_t outer = Outer ? Outer : shape.outer;
+  const int64_t pose_stride = rows * inner * L::count;
   int64_t at = 0;
   for (int64_t j = 0; j < shape.parents; j++) {
     const auto entries = [&](auto count_tag, int64_t row, int64_t e) {
@@ -116,40 +119,12 @@ void uniform_sums(const VoteShape& shape, int64_t slots, const T* pose, const T*
         for (int v = 0; v < NV; v++) store(sums + (at + i) * L::count + v * L::width, total[i][v]);
       at += count;
     };
-    for (int64_t row = 0; row < shape.rows; row++) {
+    for (int64_t row = 0; row < rows; row++) {
       int64_t e = 0;
       for (; e + 4 <= outer; e += 4) entries(std::integral_constant<int, 4>(), row, e);
       for (; e < outer; e++) entries(std::integral_constant<int, 1>(), row, e);
     }
   }
-}
-
-// The inner loops for one shape of votes.
-template <class T>
-struct SlotKernels {
-  using SlotVotes = void (*)(const VoteShape&, const T*, const T*, const T*, const T*, const T*, T*, T*, T*);
-  SlotVotes votes;                // with logits
-  SlotVotes votes_with_gradient;  // with logits and slopes
-  void (*uniform)(const VoteShape&, int64_t, const T*, const T* const*, T*);
-};
-
-template <class T, int NV, int Inner, int Outer>
-SlotKernels<T> slot_kernels_for(Metric metric) {
-  if (metric == Metric::euclidean)
-    return {slot_votes<T, NV, Inner, Outer, Metric::euclidean, false>,
-            slot_votes<T, NV, Inner, Outer, Metric::euclidean, true>, uniform_sums<T, NV, Inner, Outer>};
-  return {slot_votes<T, NV, Inner, Outer, Metric::dot, false>, slot_votes<T, NV, Inner, Outer, Metric::dot, true>,
-          uniform_sums<T, NV, Inner, Outer>};
-}
-
-// Sizes known at compile time unroll; any other takes the general loops.
-template <class T, int NV>
-SlotKernels<T> choose_slot_kernels(const VoteShape& shape, Metric metric) {
-  if (shape.inner == 8 && shape.outer == 16) return slot_kernels_for<T, NV, 8, 16>(metric);
-  if (shape.inner == 16 && shape.outer == 16) return slot_kernels_for<T, NV, 16, 16>(metric);
-  if (shape.inner == 8 && shape.outer == 8) return slot_kernels_for<T, NV, 8, 8>(metric);
-  if (shape.inner == 4 && shape.outer == 4) return slot_kernels_for<T, NV, 4, 4>(metric);
-  return slot_kernels_for<T, NV, 0, 0>(metric);
 }
 
 // How parents compete for a child.

@@ -32,7 +32,8 @@ def pointer(tensor: Tensor | None) -> int | None:
     """The address of a contiguous CPU tensor, or ``None`` (null) for no tensor."""
     if tensor is None:
         return None
-    assert tensor.device.type == "cpu" and tensor.is_contiguous(), "kernels read contiguous CPU memory"
+    assert tensor.device.type == "cpu", "kernels read CPU memory"
+    assert tensor.is_contiguous(), "kernels read contiguous memory"
     return tensor.data_ptr()
 
 

@@ -1,0 +1,46 @@
+"""K-Means routing on the fused kernel against the reference: values, couplings and gradients."""
+
+import pytest
+import torch
+
+from cases import conv_case, dense_case
+from situations import GRADIENTS, amended, gradcheck
+from softmax_checks import DESCRIBED, assert_like_reference, shrunk
+from torchcaps.native import library
+from torchcaps.routing import kmeans_routing, why_not
+
+pytestmark = pytest.mark.skipif(library.why_not() is not None, reason=str(library.why_not()))
+
+
+@pytest.mark.parametrize("name", DESCRIBED)
+@pytest.mark.parametrize("metric", ["dot", "euclidean"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_situations(name, metric, dtype):
+    assert_like_reference(kmeans_routing, shrunk(DESCRIBED[name]()), dtype, metric=metric)
+
+
+@pytest.mark.parametrize("metric", ["dot", "euclidean"])
+@pytest.mark.parametrize("num_iterations", [0, 1, 4])
+@pytest.mark.parametrize("inverse_temperature", [0.3, 2.0])
+def test_options(metric, num_iterations, inverse_temperature):
+    options = {"metric": metric, "num_iterations": num_iterations, "inverse_temperature": inverse_temperature}
+    assert_like_reference(kmeans_routing, dense_case(mask=True), squash_k=0.5, **options)
+    assert_like_reference(kmeans_routing, amended(conv_case()), **options)
+
+
+@pytest.mark.parametrize("metric", ["dot", "euclidean"])
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (7, 63, 7), (63, 7, 63), (33, 5, 3)])
+def test_odd_sizes(metric, sizes):
+    batch_size, num_children, num_parents = sizes
+    case = dense_case(batch_size=batch_size, num_children=num_children, num_parents=num_parents)
+    assert_like_reference(kmeans_routing, shrunk(case), metric=metric)
+
+
+@pytest.mark.parametrize("metric", ["dot", "euclidean"])
+@pytest.mark.parametrize("name", [name for name in GRADIENTS if name.startswith(("dense", "conv window", "class"))])
+def test_gradients(name, metric):
+    assert gradcheck(kmeans_routing, GRADIENTS[name](), metric=metric, backend="fused")
+
+
+def test_hard_assignment_is_refused():
+    assert "hard" in why_not("fused", kmeans_routing, dense_case().votes(), hard=True)
