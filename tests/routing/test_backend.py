@@ -347,14 +347,12 @@ def problem_function(name: str, kind: str, **options):
     return solve, leaves
 
 
-GRAPHS = [
-    (name, *how) for name in COMPILED for how in (("plain", "reference"), ("conv", "reference"), ("dense", "chunked"))
-]
+HOW = [("plain", "reference"), ("conv", "reference"), ("dense", "chunked")]
+GRAPHS = [(name, *how) for name in COMPILED for how in HOW]
+GRAPHS += [("dynamic", "plain", "chunked"), ("em", "plain", "chunked")]
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "backend"), [*GRAPHS, ("dynamic", "plain", "chunked"), ("em", "plain", "chunked")]
-)
+@pytest.mark.parametrize(("name", "kind", "backend"), GRAPHS)
 def test_compiles_into_one_graph(name, kind, backend, one_example_chunks):
     torch._dynamo.reset()
     function, leaves = problem_function(name, kind, backend=backend)
