@@ -153,10 +153,19 @@ class ImageModel(nn.Module, PyTorchModelHubMixin):
         return ModelCard("\n".join(lines) + "\n")
 
     @classmethod
-    def _from_pretrained(cls, *, model_id: str, map_location: str = "cpu", **kwargs: Any) -> "ImageModel":
+    def from_pretrained(  # pyrefly: ignore[bad-override]
+        cls, name: str | Path, *, map_location: str | torch.device = "cpu", **hub_options: Any
+    ) -> "ImageModel":
+        """The model of a folder, a shipped name or OWNER/NAME on the hub, ready for inference; nothing is unpickled.
+
+        Args:
+            name: where the model is; a folder or shipped name needs no network.
+            map_location: device of the weights.
+            **hub_options: revision, cache_dir, force_download, local_files_only, token.
+        """
         from torchcaps.models.registry import MODELS
 
-        folder = find_folder(model_id, **{k: v for k, v in kwargs.items() if k in HUB_OPTIONS})
+        folder = find_folder(name, **hub_options)
         config = read_config(folder)
         model_class = MODELS.get(config.get("model", ""))
         if model_class is None or not issubclass(model_class, cls):
@@ -174,9 +183,6 @@ class ImageModel(nn.Module, PyTorchModelHubMixin):
             reason = str(error).splitlines()[0]
             raise ValueError(f"{folder / WEIGHTS_FILE} is damaged or belongs to another model: {reason}") from error
         return model.eval()
-
-
-HUB_OPTIONS = ("revision", "cache_dir", "force_download", "local_files_only", "token")
 
 
 def find_folder(name: str | Path, **hub_options: Any) -> Path:

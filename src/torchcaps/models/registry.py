@@ -42,4 +42,4 @@ def create_model(
 
 def load_model(name: str | Path, **hub_options: Any) -> ImageModel:
     """A saved model: a folder, the name of a shipped model, or OWNER/NAME on the hub."""
-    return ImageModel.from_pretrained(str(name), **hub_options)
+    return ImageModel.from_pretrained(name, **hub_options)

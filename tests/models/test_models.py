@@ -1,0 +1,111 @@
+"""Every model with every routing keeps one contract."""
+
+import pytest
+import torch
+
+from torchcaps.models import create_model, list_models
+from torchcaps.nn.routing import ROUTINGS
+
+ROUTED = ["capsnet", "capsnet-small", "matrix-capsnet", "matrix-capsnet-small"]
+COMBINATIONS = [(name, routing) for name in ROUTED for routing in sorted(ROUTINGS)]
+COMBINATIONS += [(name, None) for name in list_models() if name not in ROUTED]
+
+
+def small(name: str, routing: str | None, **options):
+    """The smallest useful instance: images of 17 x 18, where the largest model is affordable."""
+    torch.manual_seed(0)
+    if routing is not None:
+        options["routing"] = routing
+    if name == "matrix-capsnet":
+        options["types"] = (4, 4, 4)
+    return create_model(name, image_shape=(2, 18, 17), num_classes=3, **options)
+
+
+@pytest.mark.parametrize(("name", "routing"), COMBINATIONS)
+def test_contract(name, routing, tmp_path):
+    model = small(name, routing)
+    images, classes = torch.rand(3, 2, 18, 17), torch.tensor([0, 1, 2])
+    output = model.train()(images, classes)
+    assert output.scores.shape == (3, 3)
+    if model.gives_activations:
+        assert ((output.scores >= 0) & (output.scores <= 1)).all()
+        assert output.poses.shape[:2] == (3, 3)
+    loss = output.scores.square().sum()
+    if output.reconstruction is not None:
+        assert output.reconstruction.shape == images.shape
+        loss = loss + output.reconstruction.square().sum()
+    loss.backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert torch.isfinite(parameter.grad).all(), parameter_name
+
+    model.eval()
+    with torch.no_grad():
+        whole, one = model(images), model(images[:1])
+        torch.testing.assert_close(one.scores, whole.scores[:1], rtol=1e-4, atol=1e-5)
+        probabilities = model.probabilities(whole)
+        torch.testing.assert_close(probabilities.sum(-1), torch.ones(3))
+        model.save_pretrained(tmp_path / "saved")
+        again = type(model).from_pretrained(tmp_path / "saved")
+        assert torch.equal(again(images).scores, whole.scores)
+        assert again.config() == model.config()
+
+
+@pytest.mark.parametrize(("name", "routing"), [c for c in COMBINATIONS if c[1] in (None, "dynamic", "em")])
+def test_compiles(name, routing):
+    model = small(name, routing).eval()
+    images = torch.rand(2, 2, 18, 17)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(images).scores, model(images).scores, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes", "expected"),
+    [
+        ("capsnet", (1, 28, 28), 10, 8_215_568),
+        ("matrix-capsnet", (2, 32, 32), 5, 317_194),
+        ("matrix-capsnet-small", (2, 32, 32), 5, 68_754),
+        ("cnn-baseline", (2, 32, 32), 5, 4_253_349),
+    ],
+)
+def test_published_parameter_counts(name, shape, classes, expected):
+    model = create_model(name, image_shape=shape, num_classes=classes)
+    assert sum(parameter.numel() for parameter in model.parameters()) == expected
+
+
+@pytest.mark.parametrize("name", ["capsnet-small", "cnn-small", "no-routing"])
+def test_small_models_are_small(name):
+    model = create_model(name, image_shape=(1, 28, 28), num_classes=10)
+    sizes = {key: p.numel() for key, p in model.named_parameters() if not key.startswith("decoder")}
+    assert sum(sizes.values()) < 200_000
+
+
+@pytest.mark.parametrize("name", list_models())
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 33, 20)])
+def test_any_image_size(name, shape):
+    options = {"types": (2, 2, 2)} if name == "matrix-capsnet" else {}
+    model = create_model(name, image_shape=shape, num_classes=2, multi_label=True, **options).eval()
+    with torch.no_grad():
+        output = model(torch.rand(2, *shape))
+    assert output.scores.shape == (2, 2)
+    assert output.reconstruction is None or output.reconstruction.shape == (2, *shape)
+
+
+def test_decoder_reconstructs_the_given_class():
+    model = small("capsnet-small", "dynamic").eval()
+    images = torch.rand(2, 2, 18, 17)
+    with torch.no_grad():
+        first, second = (model(images, torch.tensor([k, k])).reconstruction for k in (0, 1))
+    assert not torch.equal(first, second)
+    assert small("capsnet-small", "dynamic", reconstruct=False)(images).reconstruction is None
+
+
+def test_errors_are_sentences():
+    with pytest.raises(ValueError, match="did you mean 'capsnet-small'"):
+        create_model("capsnet-smal", image_shape=(1, 28, 28), num_classes=10)
+    with pytest.raises(ValueError, match=r"image_shape must be \(channels, height, width\)"):
+        create_model("capsnet", image_shape=(28, 28), num_classes=10)
+    model = create_model("cnn-small", image_shape=(1, 28, 28), num_classes=10)
+    with pytest.raises(ValueError, match=r"images must have shape \(B, 1, 28, 28\), got \(2, 1, 27, 28\)"):
+        model(torch.rand(2, 1, 27, 28))

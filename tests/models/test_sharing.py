@@ -1,0 +1,77 @@
+"""Saved folders rebuild model, preprocessing and labels; damaged or foreign ones are refused in one sentence."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import torchcaps
+from torchcaps.models import ImageModel, create_model, load_model
+from torchcaps.models.capsnet import CapsNet
+from torchcaps.preprocessing import Preprocessing
+
+
+@pytest.fixture
+def saved(tmp_path):
+    model = create_model("cnn-small", image_shape=(1, 20, 20), num_classes=2)
+    model.labels = ("cat", "dog")
+    model.preprocessing = Preprocessing(image_size=(24, 24), channels=1, scaling="standardise", crop=(20, 20))
+    model.card = {"title": "pets", "data": "two pictures", "terms of the data": "free"}
+    model.save_pretrained(tmp_path / "pets")
+    return tmp_path / "pets"
+
+
+def test_folder_rebuilds_everything(saved):
+    model = load_model(saved)
+    assert isinstance(model, ImageModel)
+    assert not model.training
+    assert model.labels == ("cat", "dog")
+    assert model.preprocessing.crop == (20, 20)
+    card = (saved / "README.md").read_text()
+    assert "pets" in card
+    assert "terms of the data: free" in card
+
+
+def test_predictor_takes_raw_images(saved):
+    predictor = torchcaps.load(saved)
+    images = np.random.default_rng(0).integers(0, 256, (5, 48, 48), dtype=np.uint8)
+    probabilities = predictor.predict_proba(images, batch_size=2)
+    assert probabilities.shape == (5, 2)
+    np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-5)
+    assert (predictor.predict(images) == probabilities.argmax(1)).all()
+    np.testing.assert_allclose(predictor.predict_proba(images), probabilities, rtol=1e-4, atol=1e-6)
+    several = predictor.predict_proba(images, crops=5)
+    assert several.shape == (5, 2)
+    assert not np.allclose(several, probabilities)
+    assert predictor.predict_proba(images[:0]).shape == (0, 2)
+
+
+def test_loading_never_unpickles(saved):
+    (saved / "model.safetensors").unlink()
+    torch.save({"x": torch.zeros(1)}, saved / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"model\.safetensors is damaged or belongs to another model"):
+        load_model(saved)
+
+
+def test_damage_is_named(saved):
+    weights = (saved / "model.safetensors").read_bytes()
+    (saved / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+    with pytest.raises(ValueError, match=r"model\.safetensors is damaged"):
+        load_model(saved)
+    (saved / "config.json").write_text("{")
+    with pytest.raises(ValueError, match=r"config\.json is damaged"):
+        load_model(saved)
+    (saved / "config.json").write_text(json.dumps({"architectures": ["Bert"]}))
+    with pytest.raises(ValueError, match="was not written by torchcaps"):
+        load_model(saved)
+
+
+def test_wrong_names_and_kinds(saved, tmp_path):
+    with pytest.raises(ValueError, match="describes 'cnn-small', which is not a CapsNet"):
+        CapsNet.from_pretrained(saved)
+    with pytest.raises(FileNotFoundError, match="no model at 'nothing'"):
+        load_model("nothing")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"is not a saved model: it has no readable config\.json"):
+        load_model(tmp_path / "empty")

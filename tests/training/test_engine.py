@@ -1,0 +1,192 @@
+"""The loop: it learns, it resumes to the bit, it does not depend on how a batch is cut."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from torchcaps.data import Augmentation, ImageSet
+from torchcaps.models import create_model
+from torchcaps.training import Diverged, Interrupted, TrainingConfig, fit
+from torchcaps.training.checkpoint import BEST, LAST, load_state
+from torchcaps.training.optim import learning_rate
+
+CONFIG = TrainingConfig(epochs=2, batch_size=16, augmentation=Augmentation(shift=1), learning_rate=1e-2)
+
+
+def stripes(num: int = 96, seed: int = 0) -> ImageSet:
+    """Images with horizontal (class 0) or vertical (class 1) stripes and noise."""
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, 2, num)
+    pattern = (np.arange(19) % 4 < 2) * 160
+    images = np.where(labels[:, None, None] == 0, pattern[:, None], pattern[None, :])
+    images = (images + generator.integers(0, 90, (num, 19, 19))).astype(np.uint8)
+    return ImageSet(images=images, labels=labels.astype(np.int64), class_names=("horizontal", "vertical"))
+
+
+def new_model(name: str = "matrix-capsnet-small", **options):
+    torch.manual_seed(0)
+    if name == "matrix-capsnet-small":
+        options = {"channels": 4, "types": (2, 2, 2)} | options
+    return create_model(name, image_shape=(1, 19, 19), num_classes=2, **options)
+
+
+def train(model=None, config=CONFIG, **options):
+    model = model or new_model()
+    progress = fit(model, stripes(), stripes(32, seed=1), config, **options)
+    return model, progress
+
+
+def same_weights(first, second) -> bool:
+    return all(
+        torch.equal(a, b) for a, b in zip(first.state_dict().values(), second.state_dict().values(), strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", ["capsnet-small", "cnn-small"])
+def test_it_learns(name):
+    events = []
+    model, progress = train(new_model(name), replace(CONFIG, epochs=4), on_event=events.append)
+    assert progress.best_accuracy >= 0.9
+    assert progress.finished
+    assert progress.step == progress.total_steps == 24
+    assert sum(event.is_epoch_end for event in events) == 4
+    assert not model.training
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not():
+    first, again, other = train()[0], train()[0], train(config=replace(CONFIG, seed=1))[0]
+    assert same_weights(first, again)
+    assert not same_weights(first, other)
+
+
+def test_interrupted_and_resumed_is_exact(tmp_path):
+    whole, expected = train(folder=tmp_path / "whole")
+
+    def stop_at(step):
+        def on_event(event):
+            if event.progress.step == step and not event.is_epoch_end:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        return on_event
+
+    for step in (1, 6, 9):
+        with pytest.raises(Interrupted):
+            train(folder=tmp_path / "parts", on_event=stop_at(step))
+    model, progress = train(folder=tmp_path / "parts")
+    assert same_weights(model, whole)
+    assert replace_seconds(progress) == replace_seconds(expected)
+    rows = [(tmp_path / part / "metrics.jsonl").read_text().splitlines() for part in ("whole", "parts")]
+    for a, b in zip(*rows, strict=True):
+        assert json.loads(a) | {"seconds": 0} == json.loads(b) | {"seconds": 0}
+
+
+def replace_seconds(progress):
+    return replace(progress, seconds=0.0)
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from dataclasses import replace
+import test_engine
+config = replace(test_engine.CONFIG, checkpoint_minutes=1e-6)
+test_engine.train(config=config, folder=Path({folder!r}))
+"""
+
+
+def test_killed_and_resumed_is_exact(tmp_path):
+    config = replace(CONFIG, checkpoint_minutes=1e-6)  # a checkpoint after every step: kills hit the writing too
+    whole, _ = train(config=config, folder=tmp_path / "whole")
+    script = SCRIPT.format(tests=os.path.dirname(__file__), folder=str(tmp_path / "killed"))
+    last = tmp_path / "killed" / LAST
+    for wait in (0.0, 0.05, 0.15):
+        process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        before = last.stat().st_mtime_ns if last.exists() else 0
+        while process.poll() is None and not (last.exists() and last.stat().st_mtime_ns != before):
+            time.sleep(0.005)
+        time.sleep(wait)
+        process.kill()
+        process.wait()
+    model, _ = train(config=config, folder=tmp_path / "killed")
+    assert same_weights(model, whole)
+
+
+def test_accumulation_gives_the_same_step():
+    one, three = (train(config=replace(CONFIG, epochs=1, accumulate=number, ema=None))[0] for number in (1, 3))
+    for a, b in zip(one.parameters(), three.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-5)
+
+
+def test_minutes_fix_the_number_of_steps(tmp_path):
+    config = replace(CONFIG, max_minutes=0.02)
+    _, progress = train(config=config, folder=tmp_path)
+    assert progress.step == progress.total_steps
+    assert load_state(tmp_path / LAST)[1]["progress"]["total_steps"] == progress.total_steps
+
+
+def test_early_stopping_and_best_weights(tmp_path):
+    config = replace(CONFIG, epochs=30, early_stopping=2, learning_rate=1e-9, ema=None)
+    model, progress = train(config=config, folder=tmp_path)
+    assert progress.epoch < 30
+    best, _ = load_state(tmp_path / BEST)
+    assert all(torch.equal(best[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_another_configuration_is_not_mixed_in(tmp_path):
+    train(folder=tmp_path)
+    with pytest.raises(ValueError, match="holds a run with another configuration"):
+        train(config=replace(CONFIG, seed=5), folder=tmp_path)
+
+
+def test_divergence_names_the_layer():
+    model = new_model("cnn-small")
+    model.network[0][0].weight.register_hook(lambda gradient: gradient * float("nan"))
+    with pytest.raises(Diverged, match=r"the gradient of network\.0\.0\.weight is not finite at step 0"):
+        train(model)
+
+
+def test_class_weights_and_any_dataset():
+    class Pairs(torch.utils.data.Dataset):
+        def __len__(self):
+            return 20
+
+        def __getitem__(self, index):
+            return np.full((19, 19), 10 * index, np.uint8), int(index < 3)
+
+    progress = fit(new_model(), Pairs(), None, replace(CONFIG, class_weights="balanced"))
+    assert progress.step == 4
+    with pytest.raises(ValueError, match="the dataset is empty"):
+        fit(new_model(), torch.utils.data.Subset(Pairs(), []), None, CONFIG)
+
+
+def test_mixed_precision_trains():
+    model, progress = train(config=replace(CONFIG, precision="bf16"))
+    assert progress.finished
+    assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
+
+
+def test_inverse_temperature_is_scheduled_and_saved():
+    model = new_model(routing="kmeans")
+    train(model, replace(CONFIG, inverse_temperature=(1.0, 4.0), loss="margin"))
+    assert model.class_capsules.routing.options["inverse_temperature"] > 3
+    assert model.config()["arguments"]["routing_options"]["inverse_temperature"] > 3
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "step", "plateau", "constant"])
+def test_learning_rates(schedule):
+    config = replace(CONFIG, schedule=schedule, learning_rate=1.0, warmup=0.1)
+    rates = [learning_rate(config, step, 100, 1.0) for step in range(100)]
+    assert 0 < rates[0] < 0.2
+    assert max(rates) == pytest.approx(1.0, abs=0.02)
+    expected = {"cosine": 0.0, "step": 0.01, "plateau": 1.0, "constant": 1.0}
+    assert rates[-1] == pytest.approx(expected[schedule], abs=1e-2)
+    assert TrainingConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
