@@ -1,6 +1,7 @@
 // From the C entry points to the kernels: which tile width serves a problem.
 #pragma once
 #include "softmax_backward.h"
+#include "softmax_few.h"
 #include "softmax_forward.h"
 
 namespace torchcaps {
@@ -19,6 +20,8 @@ int with_softmax_plan(const Votes<T>* votes, const SoftmaxOptions* options, int 
 
 template <class T>
 int softmax_forward(const Votes<T>* votes, const SoftmaxOptions* options, T* out, T* sums, T* masses, int threads) {
+  if (votes && options && SoftmaxFew<T>::takes(*votes))
+    return guarded([&] { SoftmaxFew<T>(SoftmaxPlan<T, 1>(*votes, *options, threads)).run(out, sums, masses); });
   return with_softmax_plan(votes, options, threads, [&](const auto& plan) {
     SoftmaxForward(plan).run(out, sums, masses);
   });
