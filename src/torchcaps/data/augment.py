@@ -77,7 +77,7 @@ class Augmentation:
             )
         if self.crop is not None and (self.crop[0] > images.shape[2] or self.crop[1] > images.shape[3]):
             raise ValueError(f"a crop of {self.crop} does not fit into images of {tuple(images.shape[2:])}")
-        uniform = torch.rand(len(images), len(DRAWS), generator=generator, device=generator.device)
+        uniform = self.draw(len(images), generator)
         draws = dict(zip(DRAWS, uniform.to(images.device).unbind(1), strict=True))
 
         down_B, right_B = (_whole(draws[name], -self.shift, self.shift) for name in ("down", "right"))

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchcaps.data.augment import DRAWS, Augmentation
+from torchcaps.data.augment import Augmentation
 from torchcaps.data.sets import ImageSet
 from torchcaps.preprocessing import Preprocessing
 
@@ -83,7 +83,7 @@ class Batches:
         if epoch is None or self.augmentation is None:
             return self.preprocessing(images), targets
         stream = generator(self.seed, AUGMENT, epoch, step)
-        torch.rand(part.start, len(DRAWS), generator=stream, dtype=torch.float64)  # what the images before it draw
+        self.augmentation.draw(part.start, stream)  # skips those of the images before this part
         # a random crop takes the place of the centre crop
         prepare = self.preprocessing.before_crop if self.augmentation.crop else self.preprocessing
         return self.augmentation(prepare(images), stream), targets

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator, PartialState
+from accelerate.state import AcceleratorState
 from torch import Tensor
 
 from torchcaps import schedules
@@ -114,6 +115,7 @@ class Trainer:
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
         self.config, self.folder, self.on_event = config, folder, on_event
+        AcceleratorState._reset_state()  # precision may differ from that of an earlier run in this process
         self.accelerator = Accelerator(
             mixed_precision=config.precision, log_with=list(config.trackers) or None, project_dir=folder
         )
@@ -231,11 +233,7 @@ class Trainer:
         progress, config = self.progress, self.config
         trained, self.tally = self.reduce(self.tally), Tally.empty(self.device)
         row = {"step": progress.step, "epoch": progress.epoch + 1, "seconds": round(progress.seconds, 3)}
-        row |= {
-            "loss": trained.loss,
-            "accuracy": trained.accuracy,
-            "learning_rate": self.optimizer.param_groups[0]["lr"],
-        }
+        row |= {"loss": trained.loss, "accuracy": trained.accuracy}
         if self.validation is not None:
             validated = self.evaluate(self.validation)
             row |= {"validation_loss": validated.loss, "validation_accuracy": validated.accuracy}
