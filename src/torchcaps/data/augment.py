@@ -111,6 +111,12 @@ class Augmentation:
         entries = (cosine_B + shear_B * sine_B, sine_B - shear_B * cosine_B, -sine_B, cosine_B)
         return torch.stack(entries, dim=1).unflatten(1, (2, 2))
 
+    def draw(self, num: int, generator: "Generator") -> "Tensor":
+        """The random numbers of `num` images, (num, draws); also a way to skip those of images that come before."""
+        import torch
+
+        return torch.rand(num, len(DRAWS), generator=generator, device=generator.device)
+
 
 def _between(uniform: "Tensor", low: float, high: float) -> "Tensor":
     return low + (high - low) * uniform
