@@ -328,9 +328,10 @@ class ConvVotes(LinearVotes):
     ) -> None:
         poses, activations = _feature_map(children)
         axes, num_types = poses.dim() - 3, poses.shape[-2]
-        owner = weight if isinstance(weight, Tensor) and weights == "full" else weight[0]
         if kernel_size is None and weights == "shared":
             raise ValueError("shared weights do not show the kernel size; give kernel_size")
+        child_factor, parent_factor = _factors(weight, weights)
+        owner = parent_factor if child_factor is None else child_factor
         kernel = tuple(owner.shape[:axes]) if kernel_size is None else per_axis("kernel_size", kernel_size, axes)
         windows = Windows(tuple(poses.shape[1:-2]), num_types, kernel, per_axis("stride", stride, axes))
         super().__init__(
@@ -422,6 +423,20 @@ def _child_mask(mask: Tensor | None, poses: Tensor) -> Tensor | None:
     return check_shape("mask", mask, tuple(poses.shape[:-1]), "of positions or of children").flatten(1)
 
 
+def _factors(weight: Weight, weights: str) -> tuple[Tensor | None, Tensor]:
+    """The factor per child, if there is one, and the weight per parent."""
+    check_choice("weights", weights, WEIGHTS)
+    child_factor = None
+    if weights == "factorised":
+        if not (isinstance(weight, tuple | list) and len(weight) == 2):
+            raise TypeError("factorised weights are a pair (one factor per child, one per parent)")
+        child_factor, weight = weight
+        check_floating("child factor", child_factor)
+    if not isinstance(weight, Tensor):
+        raise TypeError(f"{weights} weights are one tensor, got {type(weight).__name__}")
+    return child_factor, check_floating("weight", weight)
+
+
 def _transformation(
     weight: Weight,
     bias: Tensor | None,
@@ -433,20 +448,12 @@ def _transformation(
 ) -> dict:
     """Bring a weight to its canonical form (T, J, K, D / R); `owners` are the axes that full weights start with."""
     check_choice("pose", pose, POSES)
-    check_choice("weights", weights, WEIGHTS)
     rows = matrix_side(pose_size) if pose == "matrix" else 1
     inner = pose_size // rows
-    child_factor = None
-    if weights == "factorised":
-        if not (isinstance(weight, tuple | list) and len(weight) == 2):
-            raise TypeError("factorised weights are a pair (one factor per child, one per parent)")
-        child_factor, weight = weight
-        check_floating("child factor", child_factor)
+    child_factor, weight = _factors(weight, weights)
+    if child_factor is not None:
         check_shape("child factor", child_factor, (*owners, inner, child_factor.shape[-1]), f"({legend}K, K')")
         inner, child_factor = child_factor.shape[-1], child_factor.flatten(0, -3)
-    if not isinstance(weight, Tensor):
-        raise TypeError(f"{weights} weights are one tensor, got {type(weight).__name__}")
-    check_floating("weight", weight)
     if weights != "full":
         owners, legend = (), ""
     if weight.dim() != len(owners) + 3:
