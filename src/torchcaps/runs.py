@@ -35,9 +35,8 @@ class RunConfig:
         model_options: arguments of the model, such as {"routing": "kmeans"}.
         image_size: (height, width) to which images are brought, None to keep theirs.
         scaling: "unit" or "standardise".
-        crop: (height, width) that the model sees: centre crops in evaluation, random ones in training.
         validation: share of the training images held out for choices.
-        training: how to train.
+        training: how to train; a crop in its augmentation is random in training and central in evaluation.
     """
 
     data: str = "digits"
@@ -45,7 +44,6 @@ class RunConfig:
     model_options: dict[str, Any] = field(default_factory=dict)
     image_size: tuple[int, int] | None = None
     scaling: str = "unit"
-    crop: tuple[int, int] | None = None
     validation: float = 0.1
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
@@ -60,8 +58,8 @@ class RunConfig:
             values = json.loads(path.read_text())
         except (OSError, ValueError) as error:
             raise ValueError(f"{folder} is not a run folder: no readable {CONFIG} ({error})") from error
-        sizes = {name: values[name] and tuple(values[name]) for name in ("image_size", "crop")}
-        return cls(**(values | sizes | {"training": TrainingConfig.from_dict(values["training"])}))
+        size = values["image_size"] and tuple(values["image_size"])
+        return cls(**(values | {"image_size": size, "training": TrainingConfig.from_dict(values["training"])}))
 
 
 def run(config: RunConfig, folder: Path, on_event: Callable[[Event], None] | None = None) -> dict[str, Any]:
@@ -107,7 +105,10 @@ def new_model(config: RunConfig, data: DataSet) -> ImageModel:
     images = data.train.images
     channels = images.shape[3] if images.ndim == 4 else 1
     preprocessing = Preprocessing(
-        image_size=config.image_size or images.shape[1:3], channels=channels, scaling=config.scaling, crop=config.crop
+        image_size=config.image_size or images.shape[1:3],
+        channels=channels,
+        scaling=config.scaling,
+        crop=config.training.augmentation.crop,
     )
     model = create_model(
         config.model,

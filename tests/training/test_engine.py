@@ -123,7 +123,7 @@ def test_killed_and_resumed_is_exact(tmp_path):
 def test_accumulation_gives_the_same_step():
     config = replace(CONFIG, epochs=1, ema=None, optimizer="sgd", learning_rate=1e-3)
     start, one, three = new_model(), *(train(config=replace(config, accumulate=number))[0] for number in (1, 3))
-    moved = max(float((a - b).abs().max()) for a, b in zip(start.parameters(), one.parameters(), strict=True))
+    moved = max(float((a - b).detach().abs().max()) for a, b in zip(start.parameters(), one.parameters(), strict=True))
     assert moved > 1e-3
     for a, b in zip(one.parameters(), three.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0.01 * moved)

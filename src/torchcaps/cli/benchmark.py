@@ -13,7 +13,7 @@ class Benchmark:
     """
 
     quick: bool = False
-    """Smaller shapes, one case of each kind and no torch.compile: a look in under a minute, not figures to quote."""
+    """Smaller shapes, three cases unless named and no torch.compile: a look in under a minute, not figures to quote."""
 
     cases: tuple[str, ...] = ()
     """Only these cases, such as digitcaps em-conv-14; all of them if left out."""

@@ -43,9 +43,6 @@ class Train:
     standardise: bool = False
     """Bring each image to zero mean and unit variance instead of [0, 1]."""
 
-    crop: tuple[int, int] | None = None
-    """Height and width that the model sees: random crops in training, centre crops in evaluation."""
-
     validation: float = 0.1
     """Share of the training images held out for choices."""
 
@@ -89,7 +86,6 @@ class Train:
             model_options=options,
             image_size=self.image_size,
             scaling="standardise" if self.standardise else "unit",
-            crop=self.crop,
             validation=self.validation,
             training=self.training,
         )
