@@ -178,7 +178,7 @@ QUICK_LOOK = (
 def make_cases(*, quick: bool) -> tuple[Case, ...]:
     """All cases: the published layers, or for a quick look smaller ones of the same kinds."""
     size = (lambda full, small: small) if quick else (lambda full, small: full)
-    batch, types, side = size(16, 4), size(32, 8), size(14, 9)
+    batch, types, side = size(16, 2), size(32, 8), size(14, 9)
     conv_14 = Case(
         name="em-conv-14", layer="conv", batch_size=batch, spatial=(side, side), num_children=types, num_parents=types,
         kernel_size=3, stride=2, options=WINDOW, rivals=EM_RIVALS, **MATRIX,
@@ -186,7 +186,7 @@ def make_cases(*, quick: bool) -> tuple[Case, ...]:
     conv_6 = replace(conv_14, name="em-conv-6", spatial=(6, 6), stride=1)
     cases = [
         Case(
-            name="digitcaps", layer="dense", batch_size=size(128, 32), num_children=size(1152, 288), num_parents=10,
+            name="digitcaps", layer="dense", batch_size=size(128, 32), num_children=size(1152, 144), num_parents=10,
             in_size=8, options=THREE, rivals=SOFTMAX_RIVALS,
         ),
         Case(
@@ -200,11 +200,11 @@ def make_cases(*, quick: bool) -> tuple[Case, ...]:
             options=THREE, **MATRIX,
         ),
         Case(
-            name="text-conv", layer="conv", batch_size=size(64, 8), spatial=(size(400, 50),), num_children=types,
+            name="text-conv", layer="conv", batch_size=size(64, 4), spatial=(size(400, 26),), num_children=types,
             num_parents=16, kernel_size=3, options=THREE,
         ),
         Case(
-            name="text-class", layer="class", batch_size=size(64, 8), spatial=(size(398, 48),), num_children=16,
+            name="text-class", layer="class", batch_size=size(64, 4), spatial=(size(398, 24),), num_children=16,
             num_parents=6, options=THREE,
         ),
     ]  # fmt: skip

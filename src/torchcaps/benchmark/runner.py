@@ -29,7 +29,7 @@ def run(
 
     Args:
         settings: how carefully.
-        names: only these cases and no sweeps; if empty all of them (a quick run takes one of each kind) and the sweeps.
+        names: only these cases and no sweeps; if empty all of them (a quick run takes three) and the sweeps.
         routing: import path of a routing of the user's own, timed in dense layers instead of our cases.
         tell: receives what is going on.
 
