@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, Protocol
 
 import torch
@@ -92,6 +93,8 @@ NAMES = ("auto", *(backend.name for backend in BACKENDS))
 
 _chosen: ContextVar[str | Backend] = ContextVar("torchcaps_backend", default="auto")
 _chosen_to_compile: str | Backend = "auto"  # the same for compilers: they guard on a global but read no ContextVar
+_open_blocks: list[list[str | Backend]] = [["auto"]]  # of all threads: what a compiler reads never outlives its block
+_blocks_lock = Lock()
 
 
 @contextmanager
@@ -105,13 +108,17 @@ def use_backend(backend: str | Backend) -> Iterator[None]:
     global _chosen_to_compile
     if isinstance(backend, str):
         check_choice("backend", backend, NAMES)
-    token, before = _chosen.set(backend), _chosen_to_compile
-    _chosen_to_compile = backend
+    token, block = _chosen.set(backend), [backend]
+    with _blocks_lock:
+        _open_blocks.append(block)
+        _chosen_to_compile = backend
     try:
         yield
     finally:
         _chosen.reset(token)
-        _chosen_to_compile = before
+        with _blocks_lock:
+            _open_blocks[:] = [other for other in _open_blocks if other is not block]
+            _chosen_to_compile = _open_blocks[-1][0]
 
 
 def solve(problem: Problem, backend: str = "auto") -> RoutingResult:
