@@ -167,12 +167,7 @@ SOFTMAX_RIVALS = (
     Rival(name="entropy r 3", routing="entropy", options=THREE),
 )
 NO_EAGER = ("chunked", "fused")
-QUICK_LOOK = (
-    "digitcaps",
-    "em-conv-14",
-    "class-caps",
-    "text-conv",
-)  # one of each kind: a process takes seconds to start
+QUICK_LOOK = ("digitcaps", "em-conv-14", "text-conv")  # a few only: every process takes seconds to start
 
 
 def make_cases(*, quick: bool) -> tuple[Case, ...]:
