@@ -13,17 +13,14 @@ from threading import Lock
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
-from torch.utils._pytree import tree_map
-from torch.utils.checkpoint import checkpoint
 
-from torchcaps.capsules import Capsules
 from torchcaps.checks import check_choice
+from torchcaps.routing.chunks import solve_in_chunks
 from torchcaps.routing.problem import Problem
-from torchcaps.routing.result import RoutingResult, TraceStep
+from torchcaps.routing.result import RoutingResult
 
 # The chunked backend forms at most this many bytes of votes at a time (but always one example's).
-CHUNK_BYTES = 16 * 2**20
+CHUNK_BYTES = 8 * 2**20
 
 
 class Backend(Protocol):
@@ -53,12 +50,14 @@ class Reference:
 class Chunked:
     """The reference for a few examples at a time: memory is set by the chunk, not by the batch.
 
-    Examples are independent, so this is exact; with several chunks each is recomputed in the backward pass.
+    Examples are independent, so this is exact; with several chunks each is solved again in the backward pass.
     """
 
     name = "chunked"
 
     def why_not(self, problem: Problem) -> str | None:
+        if torch.compiler.is_compiling():
+            return "chunks would tie a compiled graph to one batch size"
         return None
 
     def run(self, problem: Problem) -> RoutingResult:
@@ -66,12 +65,7 @@ class Chunked:
         chunk_size = max(1, CHUNK_BYTES * batch_size // max(1, votes_bytes(problem)))
         if chunk_size >= batch_size:
             return problem.algorithm.reference(problem)
-        parts = []
-        for start in range(0, batch_size, chunk_size):
-            part = problem.narrow(start, min(chunk_size, batch_size - start))
-            parts.append(checkpoint(_solve_to_tuple, part, use_reentrant=False, preserve_rng_state=False))
-        capsules, coupling, trace = tree_map(lambda *tensors: torch.cat(tensors), *parts)
-        return RoutingResult(capsules, coupling, trace if problem.return_trace else None)
+        return solve_in_chunks(problem, chunk_size)
 
 
 class Fused:
@@ -141,10 +135,7 @@ def solve(problem: Problem, backend: str = "auto") -> RoutingResult:
 def _first_willing(problem: Problem) -> Backend:
     if torch.compiler.is_exporting():  # an exported file must run without this package
         return BACKENDS[-1]
-    # the number of chunks would tie a compiled graph to one batch size: there, chunks are for those who ask
-    compiling = torch.compiler.is_compiling()
-    candidates = [backend for backend in BACKENDS if not (compiling and backend.name == "chunked")]
-    return next(backend for backend in candidates if backend.why_not(problem) is None)
+    return next(backend for backend in BACKENDS if backend.why_not(problem) is None)
 
 
 @dataclass(frozen=True)
@@ -213,8 +204,3 @@ def votes_bytes(problem: Problem) -> int:
     for count in slots:
         size *= count
     return size
-
-
-def _solve_to_tuple(problem: Problem) -> tuple[Capsules, Tensor, tuple[TraceStep, ...]]:
-    result = problem.algorithm.reference(problem)
-    return result.capsules, result.coupling, result.trace or ()

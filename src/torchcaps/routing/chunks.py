@@ -1,0 +1,122 @@
+"""A routing problem solved for a few examples at a time: nothing is kept but the result.
+
+The backward pass solves every chunk again, this time with a graph, takes its gradients and drops it. Memory is
+therefore that of one chunk. A general checkpoint would do the same, but keeps a graph and small tensors for every
+chunk, between which freed memory cannot be given back.
+"""
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from torchcaps.capsules import Capsules
+from torchcaps.routing.problem import Problem
+from torchcaps.routing.result import RoutingResult, TraceStep
+
+
+def solve_in_chunks(problem: Problem, chunk_size: int) -> RoutingResult:
+    """The reference for `chunk_size` examples at a time; examples are independent, so this is exact."""
+    tensors, rebuild = _split(problem)
+    poses, activations, coupling, *steps = _InChunks.apply(rebuild, chunk_size, *tensors)
+    width = len(TraceStep._fields)
+    trace = tuple(TraceStep(*steps[n : n + width]) for n in range(0, len(steps), width))
+    return RoutingResult(Capsules(poses, activations), coupling, trace if problem.return_trace else None)
+
+
+class _InChunks(torch.autograd.Function):
+    """(poses, activations, coupling, *trace) of the problem that `rebuild` makes of the tensors."""
+
+    @staticmethod
+    def forward(ctx: Any, rebuild: Callable[..., Problem], chunk_size: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        problem = rebuild(tensors)
+        batch_size = problem.votes.example.shape[0]
+        ctx.rebuild, ctx.chunks = rebuild, _chunks(batch_size, chunk_size)
+        ctx.autocast = _autocast_now(problem.votes.example.device.type)
+        ctx.save_for_backward(*tensors)
+        outputs: list[Tensor] = []
+        for start, length in ctx.chunks:
+            result = problem.algorithm.reference(problem.narrow(start, length))
+            parts = [*result.capsules, result.coupling]
+            parts += [value for step in result.trace or () for value in step]
+            outputs = outputs or [part.new_empty(batch_size, *part.shape[1:]) for part in parts]
+            for output, part in zip(outputs, parts, strict=True):
+                output[start : start + length] = part
+        ctx.mark_non_differentiable(*outputs[2:])
+        return tuple(outputs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        tensors, needed = ctx.saved_tensors, ctx.needs_input_grad[2:]
+        problem = ctx.rebuild(tensors)
+        totals: list[Tensor | None] = [None] * len(tensors)
+        for start, length in ctx.chunks:
+            parts, rebuild = _split(problem.narrow(start, length))
+            leaves = [part.detach().requires_grad_(need) for part, need in zip(parts, needed, strict=True)]
+            with torch.enable_grad(), torch.autocast(**ctx.autocast):
+                capsules = problem.algorithm.reference(rebuild(leaves)).capsules
+            outputs = [(value, gradients[n]) for n, value in enumerate(capsules) if value.requires_grad]
+            found = torch.autograd.grad(
+                [value for value, _ in outputs],
+                [leaf for leaf in leaves if leaf.requires_grad],
+                [gradient[start : start + length] for _, gradient in outputs],
+                allow_unused=True,
+            )
+            for n, gradient in zip([n for n, need in enumerate(needed) if need], found, strict=True):
+                if gradient is None:
+                    continue
+                total = totals[n] = torch.zeros_like(tensors[n]) if totals[n] is None else totals[n]
+                belongs_to_all = parts[n] is tensors[n]  # narrowing left it as it was
+                (total if belongs_to_all else total[start : start + length]).add_(gradient)
+        return None, None, *totals
+
+
+def _split(problem: Problem) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Problem]]:
+    """The tensors of a problem, and how to make the problem of others like them."""
+    leaves, structure = tree_flatten(
+        (
+            vars(problem.votes),
+            vars(problem.options) if problem.options is not None else {},
+            {"initial_logits": problem.initial_logits, "partial": problem.partial},
+        )
+    )
+    places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    tensors = [leaves[n] for n in places]
+
+    def rebuild(tensors: Sequence[Tensor | None]) -> Problem:
+        for n, tensor in zip(places, tensors, strict=True):
+            leaves[n] = tensor
+        votes, options, rest = tree_unflatten(leaves, structure)
+        for n in places:  # only the new problem keeps the tensors alive
+            leaves[n] = None
+        return replace(hollow, votes=_with(hollow.votes, votes), options=_with(hollow.options, options), **rest)
+
+    hollow = problem
+    hollow = rebuild([None] * len(tensors))
+    return tensors, rebuild
+
+
+def _with(object: Any, attributes: dict[str, Any]) -> Any:
+    twin = copy.copy(object)
+    if attributes:
+        vars(twin).update(attributes)
+    return twin
+
+
+def _chunks(batch_size: int, chunk_size: int) -> list[tuple[int, int]]:
+    return [(start, min(chunk_size, batch_size - start)) for start in range(0, batch_size, chunk_size)]
+
+
+def _autocast_now(device_type: str) -> dict[str, Any]:
+    """The mixed precision of this moment, for the backward pass to repeat."""
+    return {
+        "device_type": device_type,
+        "dtype": torch.get_autocast_dtype(device_type),
+        "enabled": torch.is_autocast_enabled(device_type),
+    }
