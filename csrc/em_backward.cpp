@@ -364,25 +364,24 @@ class Backward {
     const int num_sights = context_.look(unit, example, bench);
     const Vec<T>* gaussians = shared.gaussians + base * Gaussians<T>::registers(layout_);
     T* grad_activations = gradients_.activations + example * votes_.children + unit.child;
-    context_.for_blocks(unit.count, [&](auto block_size, int offset) {
-      constexpr int Block = decltype(block_size)::value;
-      context_.for_competitions(num_sights, [&](int start, int count) {
-        const Sight* sights = bench.sights + start;
-        context_.template e_step<Block>(bench, gaussians, sights, count, offset);
+    context_.for_competitions(num_sights, [&](int start, int count) {
+      const Sight* sights = bench.sights + start;
+      context_.for_blocks(unit.count, [&](auto block_size, int offset) {
+        constexpr int Block = decltype(block_size)::value;
+        context_.template e_step<Block>(bench, gaussians, sights, count, offset, false);
         for (int k = 0; k < count; k++) {
           const Response<T> window(
               shared.responses + (base + sights[k].window) * Response<T>::registers(layout_), layout_);
           respond<Block, T>(bench.delta + k * Block * layout_.entries(), window, layout_.vectors, layout_.size,
                             self.response + k * Block * layout_.vectors);
         }
-        for (int m = 0; m < Block; m++) {
-          const T mean = mean_response(self, m, count, Block);
-          const Child<T>& child = bench.children[offset + m];
-          if (child.votes) grad_activations[offset + m] += mean;
-          for (int k = 0; k < count; k++) {
-            const int64_t slot = (base + sights[k].window) * votes_.slots + sights[k].slot + offset + m;
-            differentiate(self, k * Block + m, child.activation, mean, t, shared.coefficients + slot * coefficients());
-          }
+        T means[Block];
+        mean_responses<Block>(self, count, means);
+        for (int m = 0; m < Block; m++)
+          if (bench.children[offset + m].votes) grad_activations[offset + m] += means[m];
+        for (int k = 0; k < count; k++) {
+          const int64_t slot = (base + sights[k].window) * votes_.slots + sights[k].slot + offset;
+          differentiate<Block>(self, k, offset, means, t, shared.coefficients + slot * coefficients());
         }
         for (int k = 0; k < count; k++) {
           const Sums<T> sums(self.sums + (base + sights[k].window) * Sums<T>::registers(layout_), layout_);
@@ -393,24 +392,32 @@ class Backward {
     });
   }
 
-  // Sum over the parents that compete for child m of R * response.
-  T mean_response(const Worker& self, int m, int count, int block_size) const {
-    Vec<T> total{};
+  // For each child of a block the sum over the parents that compete for it of R * response.
+  template <int Block>
+  void mean_responses(const Worker& self, int count, T* means) const {
+    Vec<T> totals[Block] = {};
     for (int k = 0; k < count; k++) {
-      const int at = (k * block_size + m) * layout_.vectors;
-      for (int v = 0; v < layout_.vectors; v++) total += self.bench.coupling[at + v] * self.response[at + v];
+      for (int m = 0; m < Block; m++) {
+        const int at = (k * Block + m) * layout_.vectors;
+        for (int v = 0; v < layout_.vectors; v++) totals[m] += self.bench.coupling[at + v] * self.response[at + v];
+      }
     }
-    return sum_lanes<T>(total);
+    combine_lanes<T>(totals, Block, Add(), means);
   }
 
-  // The response becomes the gradient of the logits; this and R a are kept as coefficients.
-  void differentiate(Worker& self, int at, T activation, T mean, int64_t t, Vec<T>* coefficients) const {
-    for (int v = 0; v < layout_.vectors; v++) {
-      const Vec<T> weight = self.bench.coupling[at * layout_.vectors + v] * activation;
-      Vec<T>& response = self.response[at * layout_.vectors + v];
-      response = weight * (response - mean);
-      coefficients[v * (terms_ - 1) + 2 * t - 2] = weight;
-      coefficients[v * (terms_ - 1) + 2 * t - 1] = response;
+  // The responses of window k become gradients of logits; these and R a are kept as coefficients.
+  template <int Block>
+  void differentiate(Worker& self, int k, int offset, const T* means, int64_t t, Vec<T>* coefficients) const {
+    for (int m = 0; m < Block; m++) {
+      const T activation = self.bench.children[offset + m].activation, mean = means[m];
+      const Vec<T>* coupling = self.bench.coupling + (k * Block + m) * layout_.vectors;
+      Vec<T>* response = self.response + (k * Block + m) * layout_.vectors;
+      Vec<T>* target = coefficients + m * this->coefficients() + 2 * t - 2;
+      for (int v = 0; v < layout_.vectors; v++, target += terms_ - 1) {
+        const Vec<T> weight = coupling[v] * activation;
+        target[0] = weight;
+        target[1] = response[v] = weight * (response[v] - mean);
+      }
     }
   }
 
@@ -454,11 +461,12 @@ class Backward {
       });
     }
     const int64_t child = example * votes_.children + unit.child;
+    T sums[Plan::largest_unit];
+    combine_lanes<T>(responses, unit.count, Add(), sums);
     for (int m = 0; m < unit.count; m++) {
       if (!bench.children[m].votes) continue;
-      gradients_.activations[child + m] += coupling * sum_lanes<T>(responses[m]);
-      for (int64_t k = 0; k < pose_size; k++)
-        gradients_.poses[(child + m) * pose_size + k] = sum_lanes<T>(self.pose[m * pose_size + k]);
+      gradients_.activations[child + m] += coupling * sums[m];
+      combine_lanes<T>(self.pose + m * pose_size, int(pose_size), Add(), gradients_.poses + (child + m) * pose_size);
     }
   }
 

@@ -164,10 +164,10 @@ struct Context {
   }
 
   // E-step of the children [offset, offset + Block) over `count` windows that compete: fills bench.delta with
-  // votes - mean and bench.coupling with R. `gaussians` are those of the example; `log_totals`, if given, takes
-  // the log of the sum over parents of a p for each child.
+  // votes - mean and bench.coupling with R, or with R a if they are to be weighted. `gaussians` are those of the
+  // example; `log_totals`, if given, takes the log of the sum over parents of a p for each child.
   template <int Block>
-  void e_step(Bench<T>& bench, const Vec<T>* gaussians, const Sight* sights, int count, int offset,
+  void e_step(Bench<T>& bench, const Vec<T>* gaussians, const Sight* sights, int count, int offset, bool weighted,
               T* log_totals = nullptr) const {
     const int vectors = layout.vectors;
     for (int k = 0; k < count; k++) {
@@ -183,10 +183,9 @@ struct Context {
           bench.coupling[at * vectors + v] = window.prior[v] - T(0.5) * bench.distance[v];
       }
     }
-    for (int m = 0; m < Block; m++) {
-      const T log_total = softmax<T>(bench.coupling + m * vectors, count, Block * vectors, vectors);
-      if (log_totals) log_totals[m] = log_total;
-    }
+    T scale[Block];
+    for (int m = 0; m < Block; m++) scale[m] = weighted ? bench.children[offset + m].activation : T(1);
+    softmax<Block, T>(bench.coupling, count, vectors, scale, log_totals);
   }
 };
 

@@ -68,7 +68,7 @@ class Couplings {
       context_.for_competitions(num_sights, [&](int start, int count) {
         T log_total = 0;
         if (iteration_ > 0)
-          context_.template e_step<1>(bench, self.gaussians, bench.sights + start, count, m, &log_total);
+          context_.template e_step<1>(bench, self.gaussians, bench.sights + start, count, m, false, &log_total);
         else
           std::fill(bench.coupling, bench.coupling + count * layout_.vectors,
                     broadcast<T>(context_.first_coupling(num_sights)));

@@ -128,22 +128,22 @@ class Forward {
                               [&](const Sight& sight) { return again[base + sight.window]; }))
       return;
     const Vec<T>* gaussians = shared.gaussians + base * Gaussians<T>::registers(layout_);
-    context_.for_blocks(unit.count, [&](auto block_size, int offset) {
-      constexpr int Block = decltype(block_size)::value;
-      context_.for_competitions(num_sights, [&](int start, int count) {
-        const Sight* sights = bench.sights + start;
-        if (t > 0) context_.template e_step<Block>(bench, gaussians, sights, count, offset);
+    context_.for_competitions(num_sights, [&](int start, int count) {
+      const Sight* sights = bench.sights + start;
+      context_.for_blocks(unit.count, [&](auto block_size, int offset) {
+        constexpr int Block = decltype(block_size)::value;
+        if (t > 0) context_.template e_step<Block>(bench, gaussians, sights, count, offset, true);
         for (int k = 0; k < count; k++) {
           const int64_t w = base + sights[k].window;
           if (again && !again[w]) continue;
           Vec<T>* delta = bench.delta + k * Block * layout_.entries();
+          Vec<T>* weight = bench.coupling + k * Block * layout_.vectors;
           if (t == 0) {
             const Vec<T>* centre = gaussians + sights[k].window * Gaussians<T>::registers(layout_);
             context_.template centre_votes<Block>(bench, sights[k], offset, centre, delta);
+            weigh_uniformly<Block>(bench, offset, context_.first_coupling(num_sights), weight);
           }
           if (again) recentre<Block>(delta, shared.shift + w * layout_.entries());
-          Vec<T>* weight = bench.coupling + k * Block * layout_.vectors;
-          weigh<Block>(bench, offset, t == 0 ? context_.first_coupling(num_sights) : T(0), weight);
           const Sums<T> sums(self.sums + w * Sums<T>::registers(layout_), layout_);
           accumulate<Block, T>(delta, weight, layout_.vectors, layout_.size, sums);
         }
@@ -151,15 +151,12 @@ class Forward {
     });
   }
 
-  // R becomes r = R a; a positive `uniform` is R itself.
+  // r = R a with the same R for all parents.
   template <int Block>
-  void weigh(const Bench<T>& bench, int offset, T uniform, Vec<T>* weight) const {
+  void weigh_uniformly(const Bench<T>& bench, int offset, T coupling, Vec<T>* weight) const {
     for (int m = 0; m < Block; m++) {
-      const T activation = bench.children[offset + m].activation;
-      for (int v = 0; v < layout_.vectors; v++) {
-        Vec<T>& x = weight[m * layout_.vectors + v];
-        x = uniform > 0 ? broadcast<T>(uniform * activation) : x * activation;
-      }
+      Vec<T>* row = weight + m * layout_.vectors;
+      std::fill(row, row + layout_.vectors, broadcast<T>(coupling * bench.children[offset + m].activation));
     }
   }
 
@@ -317,3 +314,6 @@ TORCHCAPS_EXPORT int torchcaps_em_forward_f64(const torchcaps::Votes<double>* vo
                                               double* activations, double* state, int threads) {
   return torchcaps::em::forward(votes, options, poses, activations, state, threads);
 }
+
+// The size of the struct Python fills, so that a test can see that both sides mean the same one.
+TORCHCAPS_EXPORT int torchcaps_em_options_bytes() { return sizeof(torchcaps::EmOptions<float>); }

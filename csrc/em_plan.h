@@ -26,7 +26,7 @@ struct Unit {
 };
 
 struct Plan {
-  static constexpr int largest_unit = 8;
+  static constexpr int largest_unit = 32;
   std::vector<Unit> units;
   std::vector<Sight> sights;
   int most_sights = 0;  // of any unit

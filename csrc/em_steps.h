@@ -1,6 +1,7 @@
 // The inner steps of EM routing on blocks of `Block` children of one window, in registers of parents.
 #pragma once
 #include "em.h"
+#include "em_lanes.h"
 
 namespace torchcaps {
 namespace em {
@@ -43,22 +44,34 @@ inline void accumulate(const Vec<T>* delta, const Vec<T>* weight, int vectors, i
   }
 }
 
-// The logits of one child in `count` windows become couplings; returns the log of their sum of exponentials.
-// logits[k * stride] is the register row of window k.
-template <class T>
-inline T softmax(Vec<T>* logits, int count, int stride, int vectors) {
-  Vec<T> top = logits[0];
-  for (int k = 0; k < count; k++)
-    for (int v = 0; v < vectors; v++) top = max(top, logits[k * stride + v]);
-  const T largest = max_lanes<T>(top);
-  Vec<T> total{};
-  for (int k = 0; k < count; k++)
-    for (int v = 0; v < vectors; v++) total += logits[k * stride + v] = exp(logits[k * stride + v] - largest);
-  const T sum = sum_lanes<T>(total);
-  const T inverse = 1 / sum;
-  for (int k = 0; k < count; k++)
-    for (int v = 0; v < vectors; v++) logits[k * stride + v] *= inverse;
-  return largest + std::log(sum);
+// The logits of `Block` children in `count` windows that compete, [count][Block][vectors], become couplings times
+// the scale of the child; `log_totals`, if given, takes the logs of the sums of exponentials.
+template <int Block, class T>
+inline void softmax(Vec<T>* logits, int count, int vectors, const T* scale, T* log_totals) {
+  Vec<T> rows[Block];
+  T largest[Block], sums[Block];
+  for (int m = 0; m < Block; m++) {
+    Vec<T> top = logits[m * vectors];
+    for (int k = 0; k < count; k++)
+      for (int v = 0; v < vectors; v++) top = max(top, logits[(k * Block + m) * vectors + v]);
+    rows[m] = top;
+  }
+  combine_lanes<T>(rows, Block, Max(), largest);
+  for (int m = 0; m < Block; m++) {
+    Vec<T> total{};
+    for (int k = 0; k < count; k++) {
+      Vec<T>* row = logits + (k * Block + m) * vectors;
+      for (int v = 0; v < vectors; v++) total += row[v] = exp(row[v] - largest[m]);
+    }
+    rows[m] = total;
+  }
+  combine_lanes<T>(rows, Block, Add(), sums);
+  for (int m = 0; m < Block; m++) {
+    const T factor = scale[m] / sums[m];
+    for (int k = 0; k < count; k++)
+      for (int v = 0; v < vectors; v++) logits[(k * Block + m) * vectors + v] *= factor;
+    if (log_totals) log_totals[m] = largest[m] + std::log(sums[m]);
+  }
 }
 
 // log sigmoid(x) = min(x, 0) - log(1 + exp(-|x|)); exact where the activation itself rounds to 0 or 1.

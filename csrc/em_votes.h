@@ -27,6 +27,16 @@ struct AnyShape {
 
 using MatrixShape = Shape<4, 4, 4>;
 
+// Keeps a value that is used several times in a register; left alone, the compiler loads it again for each use.
+template <class V>
+inline void keep(V& value) {
+#if defined(__AVX__)
+  asm("" : "+x"(value));
+#else
+  (void)value;
+#endif
+}
+
 // delta = pose * weight - centre; with `with_distance` also distance = sum over entries of delta^2 * precision.
 template <bool with_distance, class T>
 inline void centred_votes(const AnyShape& shape, const T* pose, const Vec<T>* weight, const Vec<T>* centre,
@@ -114,15 +124,17 @@ inline void add_pose_gradient(const MatrixShape&, const Vec<T>* grad_vote, const
     for (int v = 0; v < vectors; v++) {
       for (int c = 0; c < 4; c++) {
         const Vec<T>* column = weight + 16 * v + c;
-        const Vec<T> upper = grad_vote[16 * v + 4 * r + c], lower = grad_vote[16 * v + 4 * r + 4 + c];
-        a0 += upper * column[0];
-        b0 += lower * column[0];
-        a1 += upper * column[4];
-        b1 += lower * column[4];
-        a2 += upper * column[8];
-        b2 += lower * column[8];
-        a3 += upper * column[12];
-        b3 += lower * column[12];
+        Vec<T> w0 = column[0], w1 = column[4], w2 = column[8], w3 = column[12];
+        Vec<T> upper = grad_vote[16 * v + 4 * r + c], lower = grad_vote[16 * v + 4 * r + 4 + c];
+        keep(w0), keep(w1), keep(w2), keep(w3), keep(upper), keep(lower);
+        a0 += upper * w0;
+        b0 += lower * w0;
+        a1 += upper * w1;
+        b1 += lower * w1;
+        a2 += upper * w2;
+        b2 += lower * w2;
+        a3 += upper * w3;
+        b3 += lower * w3;
       }
     }
     grad_pose[4 * r] = a0, grad_pose[4 * r + 1] = a1, grad_pose[4 * r + 2] = a2, grad_pose[4 * r + 3] = a3;
