@@ -82,7 +82,6 @@ def _best_instruction_set() -> str:
     return "avx2" if open_library("portable").torchcaps_cpu_has_avx2() else "portable"
 
 
-@torch.compiler.assume_constant_result
 def why_not() -> str | None:
     """Why the native library cannot be used, or ``None`` when it can."""
     try:
@@ -90,6 +89,10 @@ def why_not() -> str | None:
     except NativeLibraryError as error:
         return str(error)
     return None
+
+
+# What torch.compiler.assume_constant_result sets; calling it would load the whole compiler at import.
+why_not._dynamo_marked_constant = True  # pyrefly: ignore[missing-attribute]
 
 
 def call(name: str, *arguments: object) -> None:
