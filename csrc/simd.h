@@ -42,7 +42,7 @@ inline void store(T* p, Vec<T> v) {
 
 template <class T>
 inline Vec<T> broadcast(T x) {
-  return Vec<T>{} + x;
+  return x - Vec<T>{};  // x - 0 is x, so nothing is computed; x + 0 would turn -0 into 0
 }
 
 template <class V>
