@@ -1,6 +1,6 @@
 """From a description of votes to the tensors a kernel reads."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -53,7 +53,10 @@ class KernelVotes(NamedTuple):
 
     def contiguous(self) -> "KernelVotes":
         """The same votes in memory that kernels can read."""
-        return KernelVotes(*(value.contiguous() if isinstance(value, Tensor) else value for value in self))
+        tensors: dict[str, Any] = {
+            name: value.contiguous() for name, value in self._asdict().items() if isinstance(value, Tensor)
+        }
+        return self._replace(**tensors)
 
     def struct(self) -> VotesStruct:
         """The C description; it points into these tensors, which must be contiguous and outlive it."""

@@ -20,6 +20,7 @@ from torchcaps.native.lowering import DTYPES, KernelVotes, lower, why_not_lower
 from torchcaps.native.struct import SoftmaxOptionsStruct, pointer
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.result import RoutingResult
+from torchcaps.votes import LinearVotes
 
 
 class SoftmaxAlgorithm(IntEnum):
@@ -75,6 +76,7 @@ class SoftmaxKernel:
         return self.why_not_options(problem.options) or why_not_lower(problem.votes)
 
     def run(self, problem: Problem) -> RoutingResult:
+        assert isinstance(problem.votes, LinearVotes)
         votes = lower(problem.votes)
         if not problem.amend:
             votes = votes._replace(activations=None)
@@ -164,7 +166,7 @@ def softmax_routing_backward(
         poses, weight, bias, activations, offset, child, transform, child_mask, window_mask, rows
     ).contiguous()
     options = SoftmaxOptions(algorithm, num_sums, detach, squash_k, inverse_temperature, alphas)
-    gradients = _empty_gradients(votes, wanted)
+    gradients = _empty_gradients((votes.poses, votes.weight, votes.bias, votes.activations), wanted)
     targets = [gradient if asked else None for gradient, asked in zip(gradients, wanted, strict=True)]
     _call("backward", votes, options, partial, leaky, sums, masses, grad_out.contiguous(), *targets)
     return gradients
@@ -255,14 +257,16 @@ def _empty_results(votes: KernelVotes, options: SoftmaxOptions) -> tuple[Tensor,
     )
 
 
-def _empty_gradients(inputs: Sequence[Tensor | None], wanted: Sequence[bool]) -> tuple[Tensor, ...]:
-    """Contiguous room for the gradients of the first four inputs: poses, weight, bias, activations."""
-    poses = inputs[0]
-    assert poses is not None
-    return tuple(
-        poses.new_empty(value.shape if value is not None and asked else 0)
-        for value, asked in zip(inputs[:4], wanted, strict=True)
-    )
+def _empty_gradients(
+    inputs: tuple[Tensor, Tensor, Tensor | None, Tensor | None], wanted: Sequence[bool]
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Contiguous room for the gradients of poses, weight, bias and activations."""
+
+    def room(index: int) -> Tensor:
+        value = inputs[index]
+        return inputs[0].new_empty(value.shape if value is not None and wanted[index] else 0)
+
+    return room(0), room(1), room(2), room(3)
 
 
 def _empty_couplings(votes: KernelVotes) -> Tensor:
