@@ -208,7 +208,7 @@ def test_other_builds_and_poisoned_scratch(instruction_set):
     if not library.library_path(instruction_set).exists():
         pytest.skip(f"no {instruction_set} build for this processor")
     files = [str(TESTS / "routing" / name / "test_fused.py") for name in ("dynamic", "kmeans", "entropy")]
-    environment = os.environ | {"TORCHCAPS_ISA": instruction_set, "TORCHCAPS_POISON": "1", "OMP_NUM_THREADS": "2"}
+    environment = os.environ | {"TORCHCAPS_ISA": instruction_set, "TORCHCAPS_POISON": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, __file__]
     finished = subprocess.run(command, env=environment, cwd=TESTS.parent, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stdout[-3000:]
