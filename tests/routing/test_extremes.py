@@ -157,17 +157,14 @@ def test_zero_votes_give_zero_capsules(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_euclidean_centre_whose_mass_underflows(dtype):
-    """Distances at which couplings are subnormal numbers or zero: the mean is 0 / 0 in all but name."""
-    bound = -math.log(torch.finfo(dtype).tiny)
-    for distance in torch.linspace(0.5 * bound, 1.3 * bound, 60).tolist():
-        far = math.sqrt(distance)
-        votes = torch.tensor([[0.0, far], [0.1, far], [0.2, far]], dtype=dtype).view(1, 3, 2, 1).requires_grad_()
-        logits = torch.tensor([[0.0, -1.0], [0.0, -2.0], [0.0, -1.5]], dtype=dtype).expand(1, 3, 2)
-        result = kmeans_routing(
-            votes * torch.tensor([1.0, -1.0]).view(1, 1, 2, 1).to(dtype), metric="euclidean", initial_logits=logits
-        )
-        assert_finite(result, [votes])
+@pytest.mark.parametrize("backend", ["reference", "auto"])
+def test_a_euclidean_centre_whose_mass_underflows(dtype, backend):
+    """The votes for the second parent lie so far from their mean that its couplings are subnormal numbers, or zero."""
+    largest = -math.log(torch.finfo(dtype).tiny)
+    sides = torch.tensor([[0.0, 1.0], [0.0, -1.0], [0.0, 1.0], [0.0, -1.0]], dtype=dtype).view(1, 4, 2, 1)
+    for distance in torch.linspace(0.5 * largest, 1.3 * largest, 60).tolist():
+        votes = (math.sqrt(distance) * sides + 0.01 * torch.randn(1, 4, 2, 1, dtype=dtype)).requires_grad_()
+        assert_finite(kmeans_routing(votes, metric="euclidean", backend=backend), [votes])
 
 
 @every_dtype

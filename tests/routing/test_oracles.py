@@ -87,6 +87,17 @@ def test_kmeans_euclidean_hard_is_lloyd():
     assert moved, "Lloyd converged at once and shows nothing"
 
 
+@pytest.mark.parametrize("metric", ["dot", "euclidean"])
+def test_hard_parent_without_members_keeps_its_centre(metric):
+    """All children prefer the first parent, whose votes agree."""
+    votes = torch.cat([torch.ones(2, 6, 1, 3), 0.1 * torch.randn(2, 6, 1, 3)], 2).double()
+    trace = kmeans_routing(votes, metric=metric, hard=True, return_trace=True).trace
+    assert trace[0].poses.any()
+    for step in trace[1:]:
+        assert_close(step.coupling, torch.tensor([1.0, 0.0], dtype=torch.float64).expand(2, 6, 2))
+        assert torch.equal(step.poses[:, 1], trace[0].poses[:, 1])
+
+
 def test_equal_votes_from_a_uniform_start_never_part():
     """Why the oracles above need initial logits."""
     votes = equal_votes(randn(20, 3), 4)
