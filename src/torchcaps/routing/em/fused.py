@@ -17,7 +17,7 @@ from torchcaps.routing.em.fused_ops import EmKernelOptions, em_couplings, em_ker
 from torchcaps.routing.em.reference import KAPPA
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.result import RoutingResult, TraceStep
-from torchcaps.votes import LinearVotes
+from torchcaps.votes import LinearVotes, Votes
 
 ACTIVATIONS = ("mdl", "mixing", "entropy")  # in the order of csrc/em.h
 
@@ -35,6 +35,7 @@ class EmKernel:
 
     def run(self, problem: Problem) -> RoutingResult:
         description = problem.votes
+        assert isinstance(description, LinearVotes)
         arguments = (*lower(description), problem.options.beta_a, problem.options.beta_u, *kernel_options(problem))
         differentiated = torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in arguments)
         keep_state = differentiated or problem.return_trace
@@ -56,9 +57,9 @@ class EmKernel:
         return RoutingResult(capsules, lambda: coupling_of(len(problem.options.lambdas) - 1)[0], trace)
 
 
-def _is_factorised_convolution(votes: LinearVotes) -> bool:
+def _is_factorised_convolution(votes: Votes) -> bool:
     """Then every slot is a child of its own to the kernels, and children can no longer compete across windows."""
-    return votes.windows is not None and votes.child_factor is not None
+    return isinstance(votes, LinearVotes) and votes.windows is not None and votes.child_factor is not None
 
 
 def kernel_options(problem: Problem) -> EmKernelOptions:

@@ -113,12 +113,11 @@ def em_kernel_backward(
         poses, weight, bias, activations, offset, child, transform, child_mask, window_mask, rows
     ).contiguous()
     options = EmKernelOptions(sharpness, eps_var, competition, activation, scale_by_mass)
-    found = _empty_gradients(poses, weight, bias, beta_a)
-    to_poses, to_weight, to_bias, to_activations, to_beta_a, to_beta_u = found
+    to_poses, to_weight, to_bias, to_activations, to_beta_a, to_beta_u = _empty_gradients(poses, weight, bias, beta_a)
     targets = to_poses, to_activations, to_weight, None if bias is None else to_bias, to_beta_a, to_beta_u
     arriving = state.contiguous(), grad_poses.contiguous(), grad_activations.contiguous()
     _call("backward", votes, (beta_a, beta_u), options, *arriving, *targets)
-    return found
+    return to_poses, to_weight, to_bias, to_activations, to_beta_a, to_beta_u
 
 
 @em_kernel_backward.register_fake
