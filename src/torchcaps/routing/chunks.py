@@ -52,7 +52,7 @@ class _InChunks(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyrefly: ignore[bad-override]
         tensors, needed = ctx.saved_tensors, ctx.needs_input_grad[2:]
         problem = ctx.rebuild(tensors)
         totals: list[Tensor | None] = [None] * len(tensors)
@@ -71,7 +71,8 @@ class _InChunks(torch.autograd.Function):
             for n, gradient in zip([n for n, need in enumerate(needed) if need], found, strict=True):
                 if gradient is None:
                     continue
-                total = totals[n] = torch.zeros_like(tensors[n]) if totals[n] is None else totals[n]
+                if (total := totals[n]) is None:
+                    total = totals[n] = torch.zeros_like(tensors[n])
                 belongs_to_all = parts[n] is tensors[n]  # narrowing left it as it was
                 (total if belongs_to_all else total[start : start + length]).add_(gradient)
         return None, None, *totals

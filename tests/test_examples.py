@@ -1,0 +1,121 @@
+"""The examples run as scripts and learn; the routing of the user's own works everywhere the package's do."""
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from layers import KINDS, POSES, make_children, scalar
+from torchcaps import nn
+from torchcaps.capsules import Capsules
+from torchcaps.routing import explain, use_backend
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run an example as `python examples/name.py arguments` would and return what it prints."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+
+    def run_example(name: str, *arguments: str) -> str:
+        path = EXAMPLES / f"{name}.py"
+        monkeypatch.setattr(sys, "argv", [str(path), *arguments])
+        runpy.run_path(str(path), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run_example
+
+
+def test_new_routing_learns_and_finds_the_parts(run):
+    out = run("new_routing", "--steps", "60")
+    assert float(re.findall(r"accuracy (\S+)", out)[-1]) > 0.8
+    shares = [
+        (float(part), float(clutter)) for part, clutter in re.findall(r"give (\S+) to their class, clutter (\S+)", out)
+    ]
+    assert len(shares) == 3
+    assert shares[-1][0] > shares[0][0] + 0.05
+    assert shares[-1][0] > shares[-1][1] + 0.05
+
+
+@pytest.mark.parametrize("routing", ["dynamic", "em"])
+def test_capsule_head_on_cnn_learns(run, routing):
+    out = run("capsule_head_on_cnn", "--routing", routing, "--steps", "150")
+    assert float(re.search(r"accuracy (\S+) on new images", out)[1]) > 0.7
+
+
+def test_the_users_routing_fits_into_another_example(run):
+    assert "new_routing:AttentionRouting routing" in run(
+        "capsule_head_on_cnn", "--routing", "new_routing:AttentionRouting", "--steps", "2"
+    )
+
+
+def test_token_pooling_learns_and_ignores_padding(run):
+    out = run("token_pooling", "--steps", "120")
+    accuracies, changes = re.findall(r"accuracy (\S+)", out), re.findall(r"changes (\S+)", out)
+    assert len(accuracies) == 2
+    assert min(map(float, accuracies)) > 0.6
+    assert max(map(float, changes)) < 1e-4
+
+
+def test_multi_interest_learns_and_keeps_to_the_number_of_interests(run):
+    out = run("multi_interest", "--steps", "80")
+    hits = [float(hit) for hit in re.findall(r"for (\S+) of users", out)]
+    assert len(hits) == 2
+    assert min(hits) > 0.4  # chance is 30 of 200
+    for length, lengths in re.findall(r"history of +(\d+): interests of length (.+)", out):
+        present = [float(value) > 0 for value in lengths.split(", ")]
+        assert sum(present) == min(3, int(length).bit_length() - 1)
+        assert present == sorted(present, reverse=True)
+
+
+@pytest.fixture
+def own_layer(monkeypatch):
+    """A layer of any kind with the routing of examples/new_routing.py, by import path."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+
+    def make(kind, pose="vector", **options):
+        layer_class, (num_in, num_out), geometry, _ = KINDS[kind]
+        sizes = (3, 5) if pose == "vector" else (4, 4)
+        routing = nn.create_routing("new_routing:AttentionRouting", **options)
+        return layer_class(num_in, num_out, *sizes, routing=routing, pose=pose, dtype=torch.float64, **geometry)
+
+    return make
+
+
+@pytest.mark.parametrize("pose", POSES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_users_routing_works_in_every_layer_with_trace_and_chunks(own_layer, kind, pose, one_example_chunks):
+    layer, children = own_layer(kind, pose, num_iterations=3), make_children(kind, batch_size=3, pose=pose)
+    results, gradients = [], []
+    for backend in ("reference", "chunked"):
+        with use_backend(backend):
+            results.append(layer.route(children, return_trace=True))
+        gradients.append(torch.autograd.grad(scalar(results[-1].capsules), layer.weight)[0])
+    assert gradients[0].any()
+    torch.testing.assert_close(results[1].capsules, results[0].capsules, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-10, atol=1e-12)
+    assert len(results[0].trace) == len(results[1].trace) == 3
+    torch.testing.assert_close(results[1].trace[-1].coupling, results[0].coupling)
+
+
+@pytest.mark.parametrize("competition", ["window", "global"])
+def test_the_users_routing_knows_masks_and_competition(own_layer, competition):
+    layer, children = own_layer("conv1d", competition=competition), make_children("conv1d")
+    mask = torch.arange(6) < torch.tensor([[4], [6]])
+    alone = layer(Capsules(children.poses[:1, :4], children.activations[:1, :4]))
+    padded = layer(Capsules(children.poses.masked_fill(~mask[..., None, None], torch.nan), children.activations), mask)
+    torch.testing.assert_close(padded.poses[:1, :2], alone.poses)
+
+
+def test_the_users_routing_explains_itself_and_refuses_what_it_does_not_know(own_layer):
+    layer, children = own_layer("dense"), make_children("dense")
+    explanation = explain(layer.routing, layer.votes(children))
+    assert explanation.algorithm == "attention"
+    assert explanation.chosen == "chunked"
+    assert explanation.reasons["fused"] == "attention routing has no fused kernel"
+    with pytest.raises(TypeError, match="AttentionRouting has no option 'num_iteration'; did you mean"):
+        own_layer("dense", num_iteration=2)
