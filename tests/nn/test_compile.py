@@ -55,9 +55,20 @@ def test_one_graph_for_any_batch_size(kind, routing):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("backend", ["auto", "reference"])
 @pytest.mark.parametrize(("kind", "routing"), ALL)
-def test_gradients_of_one_graph_for_any_batch_size(kind, routing):
-    assert_compiles(small_layer(kind, routing), kind)
+def test_gradients_of_one_graph_for_any_batch_size(kind, routing, backend):
+    with use_backend(backend):
+        assert_compiles(small_layer(kind, routing), kind)
+
+
+@pytest.mark.parametrize("routing", ["uniform", pytest.param("em", marks=pytest.mark.slow)])
+def test_one_graph_with_a_mask(routing):
+    layer, children = small_layer("conv1d", routing), make_children("conv1d", batch_size=3)
+    mask = torch.arange(6) < torch.tensor([[4], [6], [5]])
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(children, mask), layer(children, mask), rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.slow

@@ -166,6 +166,8 @@ def test_errors():
     layer = make_layer("conv2d")
     with pytest.raises(ValueError, match=r"poses must have shape \(B, H, W, 2, 3\), got \(1, 6, 3, 4, 3\)"):
         layer(Capsules.from_poses(torch.randn(1, 6, 3, 4, 3, dtype=torch.float64)))
+    with pytest.raises(ValueError, match=r"poses must have shape \(B, H, W, 2, 3\), got \(1, 6, 3, 2, 4\)"):
+        layer(Capsules.from_poses(torch.randn(1, 6, 3, 2, 4, dtype=torch.float64)))
     with pytest.raises(ValueError, match=r"a window of \(3, 2\) does not fit into a map of \(2, 3\)"):
         layer(Capsules.from_poses(torch.randn(1, 2, 3, 2, 3, dtype=torch.float64)))
     with pytest.raises(ValueError, match="mask must have one entry per position, 3 axes"):

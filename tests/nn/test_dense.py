@@ -113,8 +113,11 @@ def test_errors():
     with pytest.raises(TypeError, match="routing must be an instance such as DynamicRouting()"):
         nn.DenseCaps(5, 3, 4, 4, routing=nn.DynamicRouting)
     layer = nn.DenseCaps(5, 3, 4, 6, routing=routing())
-    with pytest.raises(ValueError, match=r"weight must have shape"):
-        layer(Capsules.from_poses(torch.randn(2, 6, 4)))
+    for wrong in ((2, 6, 4), (2, 5, 3)):
+        with pytest.raises(ValueError, match=r"poses must have shape \(B, 5, 4\), got \(2, "):
+            layer(Capsules.from_poses(torch.randn(wrong)))
+    with pytest.raises(ValueError, match=r"poses must have shape \(B, I, 4\), got \(2, 6, 3\)"):
+        nn.DenseCaps(None, 3, 4, 6, weights="shared", routing=routing())(Capsules.from_poses(torch.randn(2, 6, 3)))
     with pytest.raises(ValueError, match=r"mask must have shape \(B, I\) = \(2, 5\), got \(2, 4\)"):
         layer(Capsules.from_poses(torch.randn(2, 5, 4)), mask=torch.ones(2, 4, dtype=torch.bool))
     with pytest.raises(TypeError, match="mask must be a boolean tensor"):

@@ -66,6 +66,7 @@ class ClassCaps(CapsuleLayer):
         )
 
     def votes(self, children: Capsules, *, mask: Tensor | None = None) -> ClassVotes:
+        self.check_poses(children.poses, *("T" if children.poses.dim() == 4 else "HW"), self.in_types)
         return ClassVotes(
             children,
             self.transformation(),

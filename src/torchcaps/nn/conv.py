@@ -56,11 +56,7 @@ class _ConvCaps(CapsuleLayer):
         )
 
     def votes(self, children: Capsules, *, mask: Tensor | None = None) -> ConvVotes:
-        if children.poses.dim() != self.num_axes + 3 or children.poses.shape[-2] != self.in_types:
-            axes = "T" if self.num_axes == 1 else "H, W"
-            raise ValueError(
-                f"poses must have shape (B, {axes}, {self.in_types}, {self.in_size}), got {tuple(children.poses.shape)}"
-            )
+        self.check_poses(children.poses, *("T" if self.num_axes == 1 else "HW"), self.in_types)
         return ConvVotes(
             children,
             self.transformation(),

@@ -69,8 +69,11 @@ class DenseCaps(CapsuleLayer):
         )
 
     def votes(self, children: Capsules, *, mask: Tensor | None = None) -> DenseVotes:
+        children = children.flatten()
+        fixed = None if self.weights == "shared" else self.num_children
+        self.check_poses(children.poses, "I" if fixed is None else fixed)
         return DenseVotes(
-            children.flatten(),
+            children,
             self.transformation(),
             pose=self.pose,
             weights=self.weights,

@@ -110,6 +110,13 @@ class CapsuleLayer(nn.Module):
             return weight
         return (_frobenius(self.child_weight) if self.normalise_weights else self.child_weight, weight)
 
+    def check_poses(self, poses: Tensor, *axes: int | str) -> None:
+        """Raise unless poses have the given axes between batch and pose; names stand for any size."""
+        expected = ("B", *axes, self.in_size)
+        fits = all(isinstance(wanted, str) or wanted == size for wanted, size in zip(expected, poses.shape))
+        if poses.dim() != len(expected) or not fits:
+            raise ValueError(f"poses must have shape ({', '.join(map(str, expected))}), got {tuple(poses.shape)}")
+
     @abstractmethod
     def votes(self, children: Capsules, *, mask: Tensor | None = None) -> LinearVotes:
         """Describe what the children vote for."""
