@@ -18,7 +18,7 @@ from torch.nn.functional import layer_norm
 
 from torchcaps import Capsules, nn, squash
 from torchcaps.losses import margin_loss
-from torchcaps.nn.routing import FunctionRouting
+from torchcaps.nn import FunctionRouting
 from torchcaps.routing import RoutingResult, TraceStep, use_backend
 from torchcaps.routing.backend import solve
 from torchcaps.routing.problem import Algorithm, Problem, pose_problem

@@ -32,17 +32,12 @@ class Benchmark:
         if self.out is not None and not self.out.resolve().parent.is_dir():
             raise ValueError(f"the folder of --out {self.out} does not exist; create it first")
 
-        import os
-        import sys
-
         from rich.console import Console
 
         from torchcaps.benchmark import MismatchError, report, run
         from torchcaps.benchmark.settings import FULL, QUICK
 
         console, progress = Console(), Console(stderr=True)
-        if self.routing is not None:
-            sys.path.insert(0, os.getcwd())  # where the user's module lies
         settings = (QUICK if self.quick else FULL).with_threads(self.threads)
         with progress.status("checking every backend against the reference") as status:
             try:

@@ -44,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: what follows `torchcaps`; None reads the command line.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # where a routing of the user's own lies
     if arguments == ["--version"]:
         print(f"torchcaps {__version__}")
         return 0

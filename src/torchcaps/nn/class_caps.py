@@ -17,7 +17,9 @@ class ClassCaps(CapsuleLayer):
         in_types: child types per position.
         num_classes: J.
         in_size, out_size: entries of a pose (16 for 4 x 4 matrices).
-        coordinates: add ((row + 0.5) / H, (column + 0.5) / W) to the votes.
+        coordinates: add ((row + 0.5) / H, (column + 0.5) / W) to the votes. Made for EM, whose parents are means; where
+            they are sums (dynamic and K-Means routing) the coordinates of many children add up and every class starts
+            fully active: leave them out there.
         routing, pose, weights, bias, normalise_weights, weight_std: see CapsuleLayer.
 
     Shapes:
