@@ -7,6 +7,7 @@ READY := $(VENV)/.ready
 
 demo: $(READY)
 	$(PYTHON) examples/route_votes.py
+	$(VENV)/bin/torchcaps train
 
 test: $(READY) lint
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q -n 2

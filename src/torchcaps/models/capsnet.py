@@ -145,6 +145,6 @@ class CapsNetSmall(VectorCapsNet):
             routing=routing,
             routing_options=routing_options,
             weights=weights,
-            weight_std=None,
+            weight_std=0.05,  # classes start at a length near 0.1, where the margin loss has something to say
             reconstruct=reconstruct,
         )

@@ -42,7 +42,7 @@ class TrainingConfig:
         trackers: names of trackers that accelerate knows, such as "tensorboard".
     """
 
-    epochs: int = 20
+    epochs: int = 12
     max_minutes: float | None = None
     batch_size: int = 64
     accumulate: int = 1

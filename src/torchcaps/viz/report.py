@@ -64,9 +64,9 @@ def draw_confusion(axes: Axes, confusion: np.ndarray, labels: Sequence[str]) -> 
         for true in range(len(labels)):
             for predicted in range(len(labels)):
                 if confusion[true, predicted]:
-                    axes.text(
-                        predicted, true, confusion[true, predicted], ha="center", va="center", color="white", fontsize=7
-                    )
+                    colour = "black" if mistakes[true, predicted] > 0.6 * mistakes.max() else "white"
+                    count = str(confusion[true, predicted])
+                    axes.text(predicted, true, count, ha="center", va="center", color=colour, fontsize=7)
         axes.set_xticks(range(len(labels)), labels, rotation=45 if max(map(len, labels)) > 2 else 0)
         axes.set_yticks(range(len(labels)), labels)
     axes.set(xlabel="predicted class", ylabel="true class", title="Confusion on the test set (images)")
