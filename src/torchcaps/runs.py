@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate import PartialState
 
 from torchcaps.checks import check_choice
 from torchcaps.data import DataSet, ImageSet, load_data, split_validation
@@ -19,6 +18,7 @@ from torchcaps.predictor import Predictor
 from torchcaps.preprocessing import SCALINGS, Preprocessing
 from torchcaps.training import Event, TrainingConfig, fit
 from torchcaps.training.metrics import confusion_matrix
+from torchcaps.training.processes import processes
 from torchcaps.training.tracking import MetricsFile
 from torchcaps.viz import training_report
 
@@ -68,7 +68,7 @@ def run(config: RunConfig, folder: Path, on_event: Callable[[Event], None] | Non
     Returns:
         What result.json holds: test accuracy, validation accuracy, seconds, parameters.
     """
-    is_main = PartialState().is_main_process
+    is_main = processes().is_main_process
     if (folder / CONFIG).exists() and RunConfig.read(folder) != config:
         raise ValueError(f"{folder} holds another run; resume it with `--resume {folder}` or choose another folder")
     data = load_data(config.data)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator, PartialState
+from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from torch import Tensor
 
@@ -29,6 +29,7 @@ from torchcaps.training.config import TrainingConfig
 from torchcaps.training.metrics import Tally, is_right
 from torchcaps.training.objective import balanced_weights, make_objective
 from torchcaps.training.optim import learning_rate, make_optimizer, update_average
+from torchcaps.training.processes import processes
 from torchcaps.training.tracking import MetricsFile
 
 TRIAL_STEPS = 8
@@ -96,7 +97,7 @@ def fit(
         Where the run ended.
     """
     config = config or TrainingConfig()
-    is_writer = folder is not None and PartialState().is_main_process
+    is_writer = folder is not None and processes().is_main_process
     with checkpoint.lock_folder(folder) if is_writer else nullcontext():
         return Trainer(model, train, validation, config, folder=folder, on_event=on_event).run()
 
@@ -115,9 +116,13 @@ class Trainer:
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
         self.config, self.folder, self.on_event = config, folder, on_event
+        processes()
         AcceleratorState._reset_state()  # precision may differ from that of an earlier run in this process
         self.accelerator = Accelerator(
-            mixed_precision=config.precision, log_with=list(config.trackers) or None, project_dir=folder
+            cpu=not torch.accelerator.is_available(),
+            mixed_precision=config.precision,
+            log_with=list(config.trackers) or None,
+            project_dir=folder,
         )
         if config.trackers:
             self.accelerator.init_trackers("torchcaps")
