@@ -14,7 +14,8 @@ class Doctor:
 
         from torchcaps.doctor import examine
 
-        table = Table("part", "state", "what to do", show_lines=False)
+        table = Table("part", "state")
+        table.add_column("what to do", overflow="fold")
         for finding in examine():
             table.add_row(finding.part, finding.state, finding.advice)
         Console().print(table)
