@@ -108,8 +108,8 @@ WHOLE = idx_bytes(raw(6, 5, 4))
         (b"\x00\x00\x0d\x03" + WHOLE[4:], "is not an idx file of unsigned bytes with 3 axes"),
         (idx_bytes(labels(6)), "with 3 axes: it starts with 00 00 08 01"),
         (WHOLE[:9], "ends inside its header"),
-        (WHOLE[:-1], "truncated or damaged|holds fewer than the 120 bytes"),
-        (WHOLE + b"x", "truncated or damaged|holds more than the 120 bytes"),
+        (WHOLE[:-1], "truncated or damaged|holds fewer bytes than"),
+        (WHOLE + b"x", "truncated or damaged|holds more bytes than"),
     ],
 )
 def test_damage_is_described(tmp_path, content, message, compressed):

@@ -97,9 +97,9 @@ def test_named_sets_say_where_their_files_belong(tmp_path, monkeypatch):
 
 
 def test_sizes_are_for_folders_of_images(tmp_path):
-    with pytest.raises(ValueError, match="image_size is for folders of images; digits has"):
+    with pytest.raises(ValueError, match="image_size is for folders of images and smallNORB; digits has"):
         load_data("digits", image_size=(14, 14))
-    with pytest.raises(ValueError, match="image_size is for folders of images; .*digits.npz has"):
+    with pytest.raises(ValueError, match="image_size is for folders of images and smallNORB; .*digits.npz has"):
         load_data(EMBEDDED / "digits.npz", image_size=(14, 14))
     with pytest.raises(ValueError, match="height of image_size must be at least 1"):
         load_data(tmp_path, image_size=(0, 4))

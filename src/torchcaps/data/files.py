@@ -1,6 +1,8 @@
 """What every reader asks of a file before memory is given to it."""
 
+import gzip
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,28 @@ class Readable(Protocol):
     """An open file of bytes, compressed or not."""
 
     def read(self, size: int, /) -> bytes: ...
+
+
+@contextmanager
+def opened(path: Path, kind: str) -> Iterator[tuple[Readable, bool]]:
+    """An open file and whether it is compressed with gzip, which its first bytes tell.
+
+    Args:
+        path: The file.
+        kind: What was expected there, such as "an idx file".
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist; {kind} was expected there")
+    with path.open("rb") as file:
+        if file.read(2) != b"\x1f\x8b":
+            file.seek(0)
+            yield file, False
+            return
+    try:
+        with gzip.open(path) as file:
+            yield file, True
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{path} is truncated or damaged: {error}") from error
 
 
 def check_memory(path: Path, num_bytes: int) -> None:
@@ -40,14 +64,14 @@ def check_inflation(path: Path, num_bytes: int, num_compressed: int) -> None:
         )
 
 
-def read_bytes(path: Path, file: Readable, num_bytes: int) -> np.ndarray:
-    """What remains of an open file, exactly `num_bytes` bytes; memory grows with what is really there."""
+def read_bytes(path: Path, file: Readable, num_bytes: int, *, to_end: bool = True) -> np.ndarray:
+    """The next `num_bytes` bytes of an open file, all that remain if `to_end`; memory grows with what is there."""
     values = bytearray()
     while len(values) < num_bytes and (more := file.read(min(num_bytes - len(values), CHUNK))):
         values += more
-    if len(values) < num_bytes or file.read(1):
+    if len(values) < num_bytes or (to_end and file.read(1)):
         relation = "fewer" if len(values) < num_bytes else "more"
-        raise ValueError(f"{path} is damaged: it holds {relation} than the {num_bytes} bytes its header declares")
+        raise ValueError(f"{path} is damaged: it holds {relation} bytes than its header declares")
     return np.frombuffer(values, dtype=np.uint8)
 
 

@@ -4,15 +4,13 @@ A file is a magic number (two zero bytes, the type, the number of axes), the axe
 then the values. All these sets hold unsigned bytes, type 8, and nothing else is read.
 """
 
-import gzip
 import struct
-import zlib
 from math import prod
 from pathlib import Path
 
 import numpy as np
 
-from torchcaps.data.files import Readable, check_inflation, check_memory, naming, read_bytes
+from torchcaps.data.files import Readable, check_inflation, check_memory, naming, opened, read_bytes
 from torchcaps.data.sets import ImageSet, check_label_range, numbered_classes
 
 UNSIGNED_BYTES = 8
@@ -24,17 +22,8 @@ def read_idx(path: Path, num_axes: int) -> np.ndarray:
 
     The declared sizes are held against the size of the file before any memory is given to the values.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; an idx file was expected there")
-    with path.open("rb") as file:
-        if file.read(2) != b"\x1f\x8b":
-            file.seek(0)
-            return _read_stream(path, file, num_axes, compressed=False)
-    try:
-        with gzip.open(path) as file:
-            return _read_stream(path, file, num_axes, compressed=True)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"{path} is truncated or damaged: {error}") from error
+    with opened(path, "an idx file") as (file, compressed):
+        return _read_stream(path, file, num_axes, compressed=compressed)
 
 
 def has_idx_files(folder: Path) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from torchcaps.checks import check_count
 from torchcaps.data.folders import read_image_folder
 from torchcaps.data.idx import has_idx_files, read_idx_folder
+from torchcaps.data.norb import has_norb_files, read_norb_folder
 from torchcaps.data.npz import read_npz
 from torchcaps.data.sets import DataSet, ImageSet
 
@@ -31,13 +32,15 @@ class Source:
         terms: Under which terms.
         read: Reads its training and test images from the place where it lies.
         place: The embedded file; None for a set that is looked up as a folder of its name in $TORCHCAPS_DATA.
+        takes_size: Whether `read` takes an image size as well.
     """
 
     description: str
     origin: str
     terms: str
-    read: Callable[[Path], tuple[ImageSet, ImageSet | None]]
+    read: Callable[..., tuple[ImageSet, ImageSet | None]]
     place: Path | None = None
+    takes_size: bool = False
 
 
 SOURCES = {
@@ -61,6 +64,13 @@ SOURCES = {
         terms="MIT",
         read=lambda folder: read_idx_folder(folder, CLOTHES),
     ),
+    "smallnorb": Source(
+        description="24,300 training and 24,300 test pairs of pictures of toys, 96 x 96, the six .mat files",
+        origin="small NORB object dataset, v1.0 (F. J. Huang, Y. LeCun, 2005; New York University)",
+        terms="research only, not to be redistributed",
+        read=read_norb_folder,
+        takes_size=True,
+    ),
 }
 
 
@@ -68,27 +78,29 @@ def load_data(name_or_path: str | Path = "digits", *, image_size: tuple[int, int
     """Load images with labels, by name or from a path.
 
     Args:
-        name_or_path: "digits" (embedded); "mnist" or "fashion-mnist" (a folder of that name in $TORCHCAPS_DATA);
-            a folder of idx files; a folder with one folder of PNG or JPEG images per class, perhaps inside
-            train/ and test/; an .npz file with x_train, y_train and perhaps x_test, y_test, or images, labels.
-            A name wins over a path; write ./mnist for the path.
-        image_size: (height, width) to which a folder of images is stretched, for pictures too large to keep as
-            they are; the median of the training images when not given.
+        name_or_path: "digits" (embedded); "mnist", "fashion-mnist" or "smallnorb" (a folder of that name in
+            $TORCHCAPS_DATA); a folder of idx files, or of smallNORB's .mat files; a folder with one folder of PNG or
+            JPEG images per class, perhaps inside train/ and test/; an .npz file with x_train, y_train and perhaps
+            x_test, y_test, or images, labels. A name wins over a path; write ./mnist for the path.
+        image_size: (height, width) at which to keep pictures that are too large. A folder of images is stretched to
+            it (to the median of the training images when not given); smallNORB is reduced by means of blocks (left
+            as it is when not given, and then mapped into memory).
 
     Example:
         >>> data = load_data("digits")
         >>> data.train.images.shape, len(data.test), data.class_names[3]
         ((5000, 28, 28), 1000, '3')
     """
-    source = SOURCES.get(str(name_or_path))
+    source, image_size = SOURCES.get(str(name_or_path)), _checked_size(image_size)
     if source is None:
         path = Path(name_or_path).expanduser()
-        train, test = _read_path(path, _checked_size(image_size))
+        train, test = _read_path(path, image_size)
         name = path.resolve().name
         return DataSet(name=name, train=train, test=test, origin=f"files in {name}", terms="not stated")
-    if image_size is not None:
-        raise ValueError(f"image_size is for folders of images; {name_or_path} has a size of its own")
-    train, test = source.read(source.place or _home_of(str(name_or_path)))
+    if image_size is not None and not source.takes_size:
+        raise ValueError(f"image_size is for folders of images and smallNORB; {name_or_path} has a size of its own")
+    place = source.place or _home_of(str(name_or_path))
+    train, test = source.read(place, image_size) if source.takes_size else source.read(place)
     return DataSet(name=str(name_or_path), train=train, test=test, origin=source.origin, terms=source.terms)
 
 
@@ -100,10 +112,12 @@ def _read_path(path: Path, image_size: tuple[int, int] | None) -> tuple[ImageSet
             f"no data called {str(path)!r}: {hint}It is neither one of {', '.join(SOURCES)} nor a folder or .npz file; "
             f"give a path, or put the files of a named set into ${HOME_VARIABLE}/NAME"
         )
+    if path.is_dir() and has_norb_files(path):
+        return read_norb_folder(path, image_size)
     if path.is_dir() and not has_idx_files(path):
         return read_image_folder(path, image_size)
     if image_size is not None:
-        raise ValueError(f"image_size is for folders of images; {path} has a size of its own")
+        raise ValueError(f"image_size is for folders of images and smallNORB; {path} has a size of its own")
     if path.is_dir():
         return read_idx_folder(path)
     if path.suffix.lower() != ".npz":

@@ -1,7 +1,7 @@
 """Image sets in memory, and the split of training data into training and validation."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import index as as_index
 
 import numpy as np
@@ -15,9 +15,17 @@ MAX_CLASSES = 100_000  # a label beyond it is a mistake, and naming that many cl
 class ImageSet:
     """Images with labels, checked once here; a valid map-style dataset for torch.
 
+    Attributes:
+        images: As they are stored.
+        labels: The class of each image.
+        class_names: In the order of the labels.
+        factors: What else is known of each image, by name: the instance of its class, the pose of the camera, the
+            lighting; -1 where it is unknown.
+
     Shapes:
         images: uint8 (n, h, w) or (n, h, w, c)
         labels: int64 (n,), or bool (n, J) when an image may have several classes or none
+        factors: each int64 (n,)
 
     Example:
         >>> images = np.zeros((3, 28, 28), dtype=np.uint8)
@@ -31,6 +39,7 @@ class ImageSet:
     images: np.ndarray
     labels: np.ndarray
     class_names: tuple[str, ...]
+    factors: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "class_names", tuple(self.class_names))
@@ -44,6 +53,12 @@ class ImageSet:
                 f"labels must be int64 of shape (n,) or bool of shape (n, J) with J = {self.num_classes} classes, "
                 f"got {self.labels.dtype} of shape {self.labels.shape}"
             )
+        for name, values in self.factors.items():
+            if values.dtype != np.int64 or values.shape != (len(self.images),):
+                raise ValueError(
+                    f"factor {name!r} must be int64 of shape {(len(self.images),)}, one value per image, "
+                    f"got {values.dtype} of shape {values.shape}"
+                )
 
     @property
     def num_classes(self) -> int:
@@ -71,7 +86,12 @@ class ImageSet:
             raise ValueError(
                 f"indices must be a non-empty list of image numbers, got {indices.dtype} of shape {indices.shape}"
             )
-        return ImageSet(images=self.images[indices], labels=self.labels[indices], class_names=self.class_names)
+        return ImageSet(
+            images=self.images[indices],
+            labels=self.labels[indices],
+            class_names=self.class_names,
+            factors={name: values[indices] for name, values in self.factors.items()},
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

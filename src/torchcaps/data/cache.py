@@ -1,0 +1,90 @@
+"""Arrays that are slow to make, kept on disk and mapped into memory the next time.
+
+They lie in $TORCHCAPS_CACHE, else in torchcaps/ under $XDG_CACHE_HOME, else in ~/.cache/torchcaps; the folder can be
+deleted at any time. A cached array is known by the files it was made from, their sizes and their times of change.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.lib import format as npy
+
+CACHE_VARIABLE = "TORCHCAPS_CACHE"
+
+
+def cache_folder() -> Path:
+    """Where cached arrays lie; the folder need not exist."""
+    if own := os.environ.get(CACHE_VARIABLE):
+        return Path(own).expanduser()
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "torchcaps"
+
+
+def cached_array(
+    name: str,
+    sources: Sequence[Path],
+    shape: tuple[int, ...],
+    make: Callable[[], Iterable[np.ndarray]],
+) -> np.ndarray:
+    """The bytes that `make` gives piece by piece, mapped from a file that is written the first time.
+
+    Changes to the array stay in memory. Where nothing can be written, the array is made in memory each time.
+
+    Args:
+        name: what it is, the beginning of the file's name.
+        sources: the files it is made from.
+        shape: of the uint8 array.
+        make: gives the array in pieces along the first axis; what it raises goes to the caller.
+    """
+    paths = [source.resolve() for source in sources]
+    where = _digest(name, shape, *paths)
+    state = _digest(*((status.st_size, status.st_mtime_ns) for status in map(os.stat, paths)))
+    path = cache_folder() / f"{name}-{where}-{state}.npy"
+    if (known := _mapped(path, shape)) is not None:
+        return known
+    try:
+        _write(path, shape, make())
+        for outdated in path.parent.glob(f"{name}-{where}-*.npy"):
+            if outdated != path:
+                outdated.unlink(missing_ok=True)
+        return np.asarray(np.load(path, mmap_mode="c"))
+    except OSError:  # no place, or no room; if it is `make` that cannot read, it says so again
+        return _in_memory(shape, make())
+
+
+def _write(path: Path, shape: tuple[int, ...], pieces: Iterable[np.ndarray]) -> None:
+    """Write an .npy file, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            npy.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+            for piece in pieces:
+                file.write(piece.tobytes())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _mapped(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
+    """The array of a file, or None unless it is there and whole."""
+    try:
+        array = np.load(path, mmap_mode="c", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    return np.asarray(array) if array.shape == shape and array.dtype == np.uint8 else None
+
+
+def _in_memory(shape: tuple[int, ...], pieces: Iterable[np.ndarray]) -> np.ndarray:
+    array, start = np.empty(shape, np.uint8), 0
+    for piece in pieces:
+        array[start : start + len(piece)] = piece
+        start += len(piece)
+    return array
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
