@@ -55,8 +55,8 @@ class Train:
         from rich.console import Console
 
         from torchcaps import runs
-        from torchcaps.cli.progress import TrainingProgress
         from torchcaps.training import Interrupted
+        from torchcaps.training.progress import TrainingProgress
 
         console = Console()
         if self.resume is not None:

@@ -1,7 +1,7 @@
 """What a training run is told: one frozen dataclass, written beside every result."""
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, Literal
 
 from torchcaps.checks import check_choice, check_count, check_positive
 from torchcaps.data.augment import Augmentation
@@ -33,7 +33,7 @@ class TrainingConfig:
         spread_margin: of the spread loss, from first to last step.
         reconstruction_weight: of the summed squared error of an image.
         inverse_temperature: of K-Means routings, from first to last step, None to leave it.
-        class_weights: "balanced" weighs classes by the inverse of their frequency.
+        class_weights: of the examples of each class; "balanced" takes the inverse of its frequency.
         early_stopping: epochs without improvement on validation after which training ends, None for never.
         precision: "no", "bf16" or "fp16" for automatic mixed precision; capsule layers keep the weights' precision.
         augmentation: of the training images.
@@ -57,7 +57,7 @@ class TrainingConfig:
     spread_margin: tuple[float, float] = (0.2, 0.9)
     reconstruction_weight: float = 0.0005
     inverse_temperature: tuple[float, float] | None = None
-    class_weights: str | None = None
+    class_weights: Literal["balanced"] | tuple[float, ...] | None = None
     early_stopping: int | None = None
     precision: str = "no"
     augmentation: Augmentation = field(default_factory=Augmentation)
@@ -74,8 +74,10 @@ class TrainingConfig:
         check_choice("loss", self.loss, LOSSES)
         check_choice("precision", self.precision, PRECISIONS)
         check_positive("learning_rate", self.learning_rate)
-        if self.class_weights is not None:
+        if isinstance(self.class_weights, str):
             check_choice("class_weights", self.class_weights, ("balanced",))
+        elif self.class_weights is not None and not all(weight >= 0 for weight in self.class_weights):
+            raise ValueError(f"class_weights must be 0 or more, one for each class, got {self.class_weights}")
         for name in ("max_minutes", "clip_norm", "checkpoint_minutes"):
             if getattr(self, name) is not None:
                 check_positive(name, getattr(self, name))

@@ -82,6 +82,7 @@ def fit(
     *,
     folder: Path | None = None,
     on_event: Callable[[Event], None] | None = None,
+    device: str = "auto",
 ) -> Progress:
     """Train a model in place; it ends with the weights that were best on validation, or the last without validation.
 
@@ -92,14 +93,15 @@ def fit(
         config: how.
         folder: where checkpoints and metrics go; a run that was stopped there is resumed. None keeps nothing.
         on_event: called after every step and epoch by the main process.
+        device: "cpu", or a kind of accelerator such as "cuda"; "auto" takes the accelerator if there is one.
 
     Returns:
         Where the run ended.
     """
     config = config or TrainingConfig()
-    is_writer = folder is not None and processes().is_main_process
+    is_writer = folder is not None and processes(device).is_main_process
     with checkpoint.lock_folder(folder) if is_writer else nullcontext():
-        return Trainer(model, train, validation, config, folder=folder, on_event=on_event).run()
+        return Trainer(model, train, validation, config, folder=folder, on_event=on_event, device=device).run()
 
 
 class Trainer:
@@ -114,12 +116,13 @@ class Trainer:
         *,
         folder: Path | None = None,
         on_event: Callable[[Event], None] | None = None,
+        device: str = "auto",
     ) -> None:
         self.config, self.folder, self.on_event = config, folder, on_event
-        processes()
+        on_cpu = processes(device).device.type == "cpu"
         AcceleratorState._reset_state()  # precision may differ from that of an earlier run in this process
         self.accelerator = Accelerator(
-            cpu=not torch.accelerator.is_available(),
+            cpu=on_cpu,
             mixed_precision=config.precision,
             log_with=list(config.trackers) or None,
             project_dir=folder,
@@ -138,16 +141,24 @@ class Trainer:
         )
         self.validation = None if validation is None else Batches(validation, preprocessing, batch_size=batch_size)
         self.plain_model = model.to(self.device)
-        weights = None
-        if config.class_weights == "balanced":
-            weights = balanced_weights(self.batches.targets(), model.num_classes).to(self.device)
-        self.objective = make_objective(model, config, weights)
+        self.objective = make_objective(model, config, self.class_weights())
         self.model, self.optimizer = self.accelerator.prepare(model, make_optimizer(model, config))
         self.average = None if config.ema is None else deepcopy(model).requires_grad_(False)
         self.metrics = MetricsFile(folder) if folder is not None else None
         self.tally = Tally.empty(self.device)
         self.saved_at = time.monotonic()
         self.progress = self.restore() or self.start()
+
+    def class_weights(self) -> Tensor | None:
+        """The weight of each class, (J,)."""
+        weights, num_classes = self.config.class_weights, self.plain_model.num_classes
+        if weights is None:
+            return None
+        if isinstance(weights, str):
+            return balanced_weights(self.batches.targets(), num_classes).to(self.device)
+        if len(weights) != num_classes:
+            raise ValueError(f"class_weights must have one weight for each of {num_classes} classes, got {weights}")
+        return torch.tensor(weights, dtype=torch.float32, device=self.device)
 
     def run(self) -> Progress:
         """Train to the end, or until interrupted."""

@@ -23,6 +23,9 @@ def make_objective(model: ImageModel, config: TrainingConfig, class_weights: Ten
         raise ValueError(f"{model.name} gives logits and trains with cross_entropy, not with {name}")
 
     def classification(scores: Tensor, targets: Tensor, progress: float) -> Tensor:
+        if name == "margin" and class_weights is not None and not model.multi_label:
+            # what a weight is for: the examples of a class count more, not its capsule among the capsules
+            return margin_loss(scores, targets, reduction="none") * class_weights[targets]
         if name == "margin":
             return margin_loss(scores, targets, class_weights=class_weights, reduction="none")
         if name == "spread":

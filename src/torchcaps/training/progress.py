@@ -1,9 +1,9 @@
-"""The progress bar of a training run."""
+"""The progress bar of a training run, for whoever has a console to show it on."""
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from torchcaps.training import Event
+from torchcaps.training.engine import Event
 
 
 class TrainingProgress:
