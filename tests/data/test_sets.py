@@ -129,3 +129,12 @@ def test_impossible_splits_are_refused():
     for fraction in (0, 1, -0.1, 1.5, float("nan")):
         with pytest.raises(ValueError, match="fraction must be"):
             split_validation(make_set([0, 0]), fraction, 0)
+
+
+def test_factors_go_with_the_images():
+    images, labels = np.zeros((3, 4, 4), np.uint8), np.zeros(3, np.int64)
+    whole = ImageSet(images=images, labels=labels, class_names=("a",), factors={"azimuth": np.array([4, -1, 6])})
+    assert whole.subset([2, 0]).factors["azimuth"].tolist() == [6, 4]
+    for wrong in (np.array([1, 2]), np.array([1.0, 2.0, 3.0]), np.zeros((3, 1), np.int64)):
+        with pytest.raises(ValueError, match=r"factor 'azimuth' must be int64 of shape \(3,\), one value per image"):
+            ImageSet(images=images, labels=labels, class_names=("a",), factors={"azimuth": wrong})

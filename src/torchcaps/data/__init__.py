@@ -1,4 +1,4 @@
-"""Images with labels: readers, the embedded digits, the validation split, augmentations.
+"""Images with labels: readers, the embedded digits, validation and protocol splits, augmentations.
 
 Importing this room does not import torch, so that a command line can offer its options quickly.
 """
@@ -7,6 +7,13 @@ from torchcaps.data.augment import Augmentation
 from torchcaps.data.folders import read_image
 from torchcaps.data.load import SOURCES, Source, load_data
 from torchcaps.data.sets import DataSet, ImageSet, split_validation
+from torchcaps.data.splits import (
+    Viewpoints,
+    novel_azimuth,
+    novel_elevation,
+    unseen_instances,
+    validation_by_instance,
+)
 
 __all__ = [
     "SOURCES",
@@ -14,7 +21,12 @@ __all__ = [
     "DataSet",
     "ImageSet",
     "Source",
+    "Viewpoints",
     "load_data",
+    "novel_azimuth",
+    "novel_elevation",
     "read_image",
     "split_validation",
+    "unseen_instances",
+    "validation_by_instance",
 ]
