@@ -124,7 +124,7 @@ def test_images_with_several_classes_are_split_by_their_rarest():
 
 def test_impossible_splits_are_refused():
     image_set = make_set([0, 1, 2])
-    with pytest.raises(ValueError, match="no class has two images"):
+    with pytest.raises(ValueError, match="no class has two examples"):
         split_validation(image_set, 0.5, 0)
     for fraction in (0, 1, -0.1, 1.5, float("nan")):
         with pytest.raises(ValueError, match="fraction must be"):

@@ -1,14 +1,49 @@
-"""Image sets in memory, and the split of training data into training and validation."""
+"""Labelled sets in memory, and the split of training data into training and validation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import index as as_index
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
 from torchcaps.checks import check_positive
 
 MAX_CLASSES = 100_000  # a label beyond it is a mistake, and naming that many classes would fill the memory
+
+
+class LabelledSet(Protocol):
+    """What images and texts with labels have in common."""
+
+    @property
+    def inputs(self) -> Any:
+        """What is classified."""
+
+    @property
+    def labels(self) -> np.ndarray:
+        """int64 (n,), or bool (n, J) when an input may have several classes or none."""
+        ...
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Name of every class, in the order of the labels."""
+        ...
+
+    @property
+    def is_multi_label(self) -> bool:
+        """Whether an input may have several classes or none."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]: ...
+
+    def subset(self, indices: "Sequence[int] | np.ndarray") -> Self:
+        """The inputs with these numbers, in this order."""
+        ...
+
+
+Kind = TypeVar("Kind", bound=LabelledSet)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,21 +79,18 @@ class ImageSet:
     def __post_init__(self) -> None:
         object.__setattr__(self, "class_names", tuple(self.class_names))
         check_images(self.images)
-        if len(self.labels) != len(self.images):
-            raise ValueError(f"there are {len(self.images)} images but {len(self.labels)} labels; each image needs one")
-        if self.labels.dtype == np.int64 and self.labels.ndim == 1:
-            check_label_range(self.labels, self.num_classes)
-        elif self.labels.dtype != np.bool_ or self.labels.ndim != 2 or self.labels.shape[1] != self.num_classes:
-            raise ValueError(
-                f"labels must be int64 of shape (n,) or bool of shape (n, J) with J = {self.num_classes} classes, "
-                f"got {self.labels.dtype} of shape {self.labels.shape}"
-            )
+        check_labels(self.labels, len(self.images), self.num_classes)
         for name, values in self.factors.items():
             if values.dtype != np.int64 or values.shape != (len(self.images),):
                 raise ValueError(
                     f"factor {name!r} must be int64 of shape {(len(self.images),)}, one value per image, "
                     f"got {values.dtype} of shape {values.shape}"
                 )
+
+    @property
+    def inputs(self) -> np.ndarray:
+        """What is classified: the images."""
+        return self.images
 
     @property
     def num_classes(self) -> int:
@@ -95,12 +127,12 @@ class ImageSet:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class DataSet:
-    """Training images, test images where there are any, and where they come from."""
+class DataSet(Generic[Kind]):
+    """Training data, test data where there are any, and where they come from."""
 
     name: str
-    train: ImageSet
-    test: ImageSet | None
+    train: Kind
+    test: Kind | None
     origin: str
     terms: str
 
@@ -108,11 +140,11 @@ class DataSet:
         if self.test is None:
             return
         if self.test.class_names != self.train.class_names or self.test.is_multi_label != self.train.is_multi_label:
-            raise ValueError(f"{self.name}: training and test images must have the same classes and kind of labels")
-        if self.test.images.shape[1:] != self.train.images.shape[1:]:
+            raise ValueError(f"{self.name}: training and test data must have the same classes and kind of labels")
+        sizes = [part.inputs.shape[1:] for part in (self.train, self.test) if isinstance(part, ImageSet)]
+        if len(set(sizes)) > 1:
             raise ValueError(
-                f"{self.name}: training images have shape {self.train.images.shape[1:]} but test images "
-                f"{self.test.images.shape[1:]}; make them alike"
+                f"{self.name}: training images have shape {sizes[0]} but test images {sizes[1]}; make them alike"
             )
 
     @property
@@ -121,16 +153,16 @@ class DataSet:
         return self.train.class_names
 
 
-def split_validation(image_set: ImageSet, fraction: float, seed: int) -> tuple[ImageSet, ImageSet]:
-    """Split training data into training and validation images, class by class.
+def split_validation(labelled: Kind, fraction: float, seed: int) -> tuple[Kind, Kind]:
+    """Split training data into training and validation data, class by class.
 
-    Of the n images of a class round(fraction n) become validation images, at least one and never all of them;
-    the only image of a class stays in training. An image with several classes counts for its rarest one. Both
+    Of the n examples of a class round(fraction n) become validation data, at least one and never all of them;
+    the only example of a class stays in training. An example with several classes counts for its rarest one. Both
     parts keep the order of the whole.
 
     Args:
-        image_set: The training images.
-        fraction: Share of validation images, between 0 and 1.
+        labelled: The training data.
+        fraction: Share of validation data, between 0 and 1.
         seed: The same seed gives the same split.
 
     Returns:
@@ -139,16 +171,16 @@ def split_validation(image_set: ImageSet, fraction: float, seed: int) -> tuple[I
     if check_positive("fraction", fraction) >= 1:
         raise ValueError(f"fraction must be below 1, got {fraction}")
     generator = np.random.default_rng(seed)
-    strata = _rarest_class(image_set.labels) if image_set.is_multi_label else image_set.labels
-    held_out = np.zeros(len(image_set), dtype=bool)
+    strata = _rarest_class(labelled.labels) if labelled.is_multi_label else labelled.labels
+    held_out = np.zeros(len(labelled), dtype=bool)
     for stratum in np.unique(strata):
         members = generator.permutation(np.flatnonzero(strata == stratum))
         if len(members) > 1:
             num_held_out = min(max(round(fraction * len(members)), 1), len(members) - 1)
             held_out[members[:num_held_out]] = True
     if not held_out.any():
-        raise ValueError("no class has two images, so none can be spared for validation; give more training images")
-    return image_set.subset(np.flatnonzero(~held_out)), image_set.subset(np.flatnonzero(held_out))
+        raise ValueError("no class has two examples, so none can be spared for validation; give more training data")
+    return labelled.subset(np.flatnonzero(~held_out)), labelled.subset(np.flatnonzero(held_out))
 
 
 def check_images(images: np.ndarray) -> None:
@@ -162,6 +194,19 @@ def check_images(images: np.ndarray) -> None:
         raise ValueError(
             f"images of shape {images.shape} have more channels than rows; channels come last: "
             "use images.transpose(0, 2, 3, 1)"
+        )
+
+
+def check_labels(labels: np.ndarray, num_examples: int, num_classes: int, noun: str = "image") -> None:
+    """Raise unless there is one label, or one row of J booleans, for each example."""
+    if len(labels) != num_examples:
+        raise ValueError(f"there are {num_examples} {noun}s but {len(labels)} labels; each {noun} needs one")
+    if labels.dtype == np.int64 and labels.ndim == 1:
+        check_label_range(labels, num_classes)
+    elif labels.dtype != np.bool_ or labels.ndim != 2 or labels.shape[1] != num_classes:
+        raise ValueError(
+            f"labels must be int64 of shape (n,) or bool of shape (n, J) with J = {num_classes} classes, "
+            f"got {labels.dtype} of shape {labels.shape}"
         )
 
 
