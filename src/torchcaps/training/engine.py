@@ -28,7 +28,7 @@ from torchcaps.training.batches import DROPOUT, Batches, LabelledImages, stream_
 from torchcaps.training.config import TrainingConfig
 from torchcaps.training.metrics import Tally, is_right
 from torchcaps.training.objective import balanced_weights, make_objective
-from torchcaps.training.optim import learning_rate, make_optimizer, update_average
+from torchcaps.training.optim import YOUNG_STEPS, learning_rate, make_optimizer, settle_batch_norm, update_average
 from torchcaps.training.processes import processes
 from torchcaps.training.tracking import MetricsFile
 
@@ -226,6 +226,8 @@ class Trainer:
         rate = learning_rate(config, progress.step, progress.total_steps, progress.plateau_factor)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
+        if progress.step <= YOUNG_STEPS:
+            settle_batch_norm(self.plain_model)
         if config.inverse_temperature is not None:
             start, end = config.inverse_temperature
             value = schedules.inverse_temperature(progress.step, progress.total_steps, start=start, end=end)

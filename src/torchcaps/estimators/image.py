@@ -1,0 +1,166 @@
+"""Capsule networks for images, as a scikit-learn classifier."""
+
+from math import ceil, isqrt
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import validate_data
+
+from torchcaps.data.augment import Augmentation
+from torchcaps.estimators.base import CapsuleClassifier
+from torchcaps.models import ImageModel, create_model
+from torchcaps.preprocessing import Preprocessing
+from torchcaps.training import TrainingConfig
+
+BATCH_SIZE = 64
+LEAST_BATCHES = 4  # small data are cut into as many batches, so that their gradients differ
+LEAST_STEPS, MOST_STEPS, LEAST_EPOCHS = 30, 480, 3
+VALUES_PER_STEP = 200  # a table of few numbers needs few steps, images many
+SIDE_PER_SHIFT = 14  # images of 28 x 28 are shifted by up to 2 pixels, as CapsNet was trained on digits
+
+
+class CapsuleImageClassifier(CapsuleClassifier):
+    """A capsule network that classifies images.
+
+    Images are (n, h, w), (n, h, w, c) or rows (n, d): a row is a square image if d is a square number, else an image of
+    1 x d, unless `image_shape` says otherwise. uint8 images lie between 0 and 255; the range of others is that of the
+    training images, and a later value beyond it counts as the nearest inside.
+
+    Args:
+        model: name, see `torchcaps.models.list_models`.
+        routing: of the model, such as "kmeans"; None is the model's own.
+        model_options: more arguments of the model, such as {"reconstruct": True}.
+        image_shape: (h, w) or (h, w, c) of images that come as rows.
+        image_size: (height, width) to which images are brought; None keeps theirs.
+        epochs: passes over the training images; None chooses from their number and size.
+        batch_size: images per step; None is 64, less for small data.
+        learning_rate: at its highest.
+        shift: training images are moved by up to this many pixels; None is 1/14 of the shorter side.
+        training_options: more fields of `torchcaps.training.TrainingConfig`.
+        class_weight: None, "balanced" or {label: weight}.
+        early_stopping: epochs without improvement on held-out images after which training ends and the best weights
+            are taken; None for never.
+        validation_fraction: share of the images held out for early stopping.
+        device: "cpu", or a kind of accelerator such as "cuda"; "auto" takes the accelerator if there is one.
+        random_state: a number gives the same result each time.
+        verbose: show a progress bar.
+
+    Attributes:
+        image_shape_: (h, w, c) of the training images.
+        pixel_range_: what counts as black and white.
+        classes_, model_, n_iter_: see CapsuleClassifier.
+
+    Example:
+        >>> images = np.zeros((8, 8, 8), dtype=np.uint8)
+        >>> images[4:, 2:6] = 255
+        >>> classifier = CapsuleImageClassifier(epochs=8, random_state=0).fit(images, ["blank"] * 4 + ["bar"] * 4)
+        >>> classifier.predict(images[::4]).tolist()
+        ['blank', 'bar']
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str = "capsnet-small",
+        routing: str | None = None,
+        model_options: dict[str, Any] | None = None,
+        image_shape: tuple[int, ...] | None = None,
+        image_size: tuple[int, int] | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float = 2e-3,
+        shift: int | None = None,
+        training_options: dict[str, Any] | None = None,
+        class_weight: Any = None,
+        early_stopping: int | None = None,
+        validation_fraction: float = 0.1,
+        device: str = "auto",
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.model = model
+        self.routing = routing
+        self.model_options = model_options
+        self.image_shape = image_shape
+        self.image_size = image_size
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.shift = shift
+        self.training_options = training_options
+        self.class_weight = class_weight
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.device = device
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _check_inputs(self, X: Any, y: Any = None, *, is_first: bool) -> tuple[np.ndarray, Any]:
+        """Images (n, h, w, c), uint8 or floating point between 0 and 1."""
+        if isinstance(X, list | tuple):
+            X = np.asarray(X)
+        shape = tuple(X.shape[1:]) if getattr(X, "ndim", 2) in (3, 4) else None
+        if shape is not None:
+            X = np.asarray(X).reshape(len(X), -1)
+        if is_first:
+            X, y = validate_data(self, X, y, multi_output=True)
+            self.image_shape_ = _with_channels(shape or self._shape_of_rows(X.shape[1]))
+            self.pixel_range_ = (0.0, 255.0) if X.dtype == np.uint8 else (float(X.min()), float(X.max()))
+        elif y is not None:
+            X, y = validate_data(self, X, y, multi_output=True, reset=False)
+        else:
+            X = validate_data(self, X, reset=False)
+        if shape is not None and _with_channels(shape) != self.image_shape_:
+            raise ValueError(f"images must have shape {self.image_shape_} as in training, got {shape}")
+        images = X.reshape(len(X), *self.image_shape_)
+        if images.dtype == np.uint8 and self.pixel_range_ == (0.0, 255.0):
+            return images, y
+        low, high = self.pixel_range_
+        return ((images - low) / (high - low or 1.0)).clip(0, 1).astype(np.float32), y
+
+    def _shape_of_rows(self, num_values: int) -> tuple[int, ...]:
+        if self.image_shape is None:
+            side = isqrt(num_values)
+            return (side, side) if side * side == num_values else (1, num_values)
+        if len(self.image_shape) not in (2, 3) or np.prod(self.image_shape) != num_values:
+            raise ValueError(f"image_shape {self.image_shape} does not describe rows of {num_values} values")
+        return tuple(self.image_shape)
+
+    def _new_model(self, inputs: np.ndarray, num_classes: int, multi_label: bool) -> ImageModel:
+        height, width, channels = self.image_shape_
+        preprocessing = Preprocessing(image_size=self.image_size or (height, width), channels=channels)
+        options = {} if self.routing is None else {"routing": self.routing}
+        if self.model.startswith("capsnet"):
+            options["reconstruct"] = False  # nobody asks an estimator for pictures
+        model = create_model(
+            self.model,
+            image_shape=preprocessing.output_shape,
+            num_classes=num_classes,
+            multi_label=multi_label,
+            **(options | (self.model_options or {})),
+        )
+        model.preprocessing = preprocessing
+        return model
+
+    def _training_config(self, inputs: np.ndarray) -> TrainingConfig:
+        num_images, values = len(inputs), inputs.size
+        batch_size = self.batch_size or min(BATCH_SIZE, ceil(num_images / LEAST_BATCHES))
+        steps = min(max(LEAST_STEPS, values // VALUES_PER_STEP), MOST_STEPS)
+        epochs = self.epochs or max(LEAST_EPOCHS, ceil(steps * batch_size / num_images))
+        _, height, width = self.model_.preprocessing.output_shape
+        shift = round(min(height, width) / SIDE_PER_SHIFT) if self.shift is None else self.shift
+        return TrainingConfig(
+            **{
+                "epochs": epochs,
+                "batch_size": batch_size,
+                "learning_rate": self.learning_rate,
+                "augmentation": Augmentation(shift=shift),
+                "seed": self._seed,
+            }
+            | (self.training_options or {})
+        )
+
+
+def _with_channels(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """(h, w, c) of one image."""
+    return shape if len(shape) == 3 else (*shape, 1)
