@@ -190,3 +190,40 @@ def test_wrong_images_are_refused():
 def test_importing_data_does_not_import_torch():
     code = "import sys, torchcaps.data; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.slow
+def test_pictures_cost_little_beside_a_training_step():
+    """smallNORB's preparation and augmentation of a batch against a step of the small matrix model: below 5 %."""
+    from time import perf_counter
+
+    from torchcaps.data import ImageSet
+    from torchcaps.losses import spread_loss
+    from torchcaps.models import create_model
+    from torchcaps.preprocessing import Preprocessing
+    from torchcaps.training.batches import Batches
+
+    def seconds(function, num):
+        times = []
+        for _ in range(num):
+            start = perf_counter()
+            function()
+            times.append(perf_counter() - start)
+        return sorted(times)[num // 2]
+
+    raw = torch.randint(0, 256, (256, 2, 96, 96), dtype=torch.uint8).permute(0, 2, 3, 1).numpy()
+    labels = (torch.arange(256) % 5).numpy()
+    data = ImageSet(images=raw, labels=labels, class_names=tuple("abcde"))
+    preprocessing = Preprocessing(image_size=(48, 48), channels=2, scaling="standardise", crop=(32, 32))
+    augmentation = Augmentation(crop=(32, 32), brightness=0.2, contrast=0.5)
+    batches = Batches(data, preprocessing, augmentation=augmentation, batch_size=64)
+    order = batches.order(0)
+    model = create_model("matrix-capsnet-small", image_shape=(2, 32, 32), num_classes=5)
+    images, targets = batches.read(batches.indices(order, 0), slice(0, 64), epoch=0)
+    assert images.shape == (64, 2, 32, 32)
+
+    def step():
+        spread_loss(model(images).scores, targets, margin=0.5).mean().backward()
+
+    reading = seconds(lambda: batches.read(batches.indices(order, 1), slice(0, 64), epoch=0, step=1), 15)
+    assert reading < 0.05 * seconds(step, 5)
