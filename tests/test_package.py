@@ -23,6 +23,7 @@ FLOORS = {
     "losses": 2,
     "votes": 2,
     "preprocessing": 1,
+    "encoding": 1,
     "native": 3,
     "environment": 4,
     "doctor": 4,

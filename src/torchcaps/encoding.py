@@ -22,7 +22,7 @@ PAD, UNKNOWN = 0, 1  # numbers of the two tokens that are no words
 NUM_SPECIAL = 2
 
 # Words with their apostrophes (don't, o'clock), numbers, and every other sign by itself.
-_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*|\d+|[^\w\s]|_")
+_WORD = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)*|\d+|[^\w\s]|_")
 _CHINESE = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
 # A Chinese character by itself; what is not Chinese stays together as words do.
 _CHARACTER = re.compile(rf"{_CHINESE.pattern}|[^\W\d_\u3400-\u4dbf\u4e00-\u9fff]+|\d+|[^\w\s]|_")
@@ -30,7 +30,7 @@ _CHARACTER = re.compile(rf"{_CHINESE.pattern}|[^\W\d_\u3400-\u4dbf\u4e00-\u9fff]
 
 def words(text: str) -> list[str]:
     """Words, numbers and signs, in lower case."""
-    return _WORD.findall(text.lower().replace("’", "'"))
+    return _WORD.findall(text.lower().replace("\u2019", "'"))
 
 
 def characters(text: str) -> list[str]:
@@ -160,7 +160,8 @@ class TextEncoding:
     @classmethod
     def from_dict(cls, options: Mapping[str, Any]) -> "TextEncoding":
         """What `to_dict` gave."""
-        return cls(**{**options, "vocabulary": tuple(options["vocabulary"].split())})
+        words: str = options["vocabulary"]
+        return cls(tokeniser=options["tokeniser"], max_length=options["max_length"], vocabulary=tuple(words.split()))
 
     def _cut(self, texts: Sequence[str]) -> list[list[str]]:
         if isinstance(texts, str):

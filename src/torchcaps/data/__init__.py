@@ -6,7 +6,7 @@ Importing this room does not import torch, so that a command line can offer its 
 from torchcaps.data.augment import Augmentation
 from torchcaps.data.folders import read_image
 from torchcaps.data.load import SOURCES, Source, load_data
-from torchcaps.data.sets import DataSet, ImageSet, split_validation
+from torchcaps.data.sets import DataSet, ImageSet, LabelledSet, split_validation
 from torchcaps.data.splits import (
     Viewpoints,
     novel_azimuth,
@@ -14,13 +14,17 @@ from torchcaps.data.splits import (
     unseen_instances,
     validation_by_instance,
 )
+from torchcaps.data.text import Columns, TextSet
 
 __all__ = [
     "SOURCES",
     "Augmentation",
+    "Columns",
     "DataSet",
     "ImageSet",
+    "LabelledSet",
     "Source",
+    "TextSet",
     "Viewpoints",
     "load_data",
     "novel_azimuth",

@@ -1,0 +1,161 @@
+"""Readers of texts with labels: tables (CSV, TSV, JSONL), "label text" lines, one folder per class."""
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from torchcaps.data.text.decode import read_text
+
+TABLES = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+JSON_LINES = (".jsonl", ".ndjson")
+TEXT_NAMES = ("text", "sentence", "review", "content", "comment", "question", "description", "body", "title")
+LABEL_NAMES = ("label", "labels", "class", "category", "target", "sentiment", "topic", "topics", "polarity")
+SPLIT_NAME = "split"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Where texts and labels are in a table, and how labels are written.
+
+    Attributes:
+        text_column: name of the column with the texts; None looks for a common name.
+        label_column: name of the column with the labels; None looks for a common name.
+        label_separator: between the labels of a text that may have several, such as "|"; lists in JSON need none.
+        encoding: of the files; None finds out UTF-8 and GB18030.
+    """
+
+    text_column: str | None = None
+    label_column: str | None = None
+    label_separator: str | None = None
+    encoding: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examples:
+    """Texts with labels by name, before classes have numbers.
+
+    Attributes:
+        texts: the texts.
+        labels: a name for each, or a list of names where there may be several.
+        splits: "train" or "test" for each, or None when the file does not say.
+        source: the file, for errors.
+    """
+
+    texts: list[str]
+    labels: list[Any]
+    splits: list[str] | None
+    source: str
+
+
+def read_table(path: Path, columns: Columns) -> Examples:
+    """A CSV, TSV or JSONL file (gzip or not) with named columns."""
+    suffix = path.with_suffix("").suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
+    content = read_text(path, columns.encoding)
+    rows = _json_rows(content, path) if suffix in JSON_LINES else _csv_rows(content, TABLES[suffix], path)
+    if not rows:
+        raise ValueError(f"{path} has no rows; expected one text with its label on each")
+    names = list(rows[0][1])
+    text_name = _find(columns.text_column, TEXT_NAMES, names, "text", path)
+    label_name = _find(columns.label_column, LABEL_NAMES, names, "label", path)
+    texts, labels, splits = [], [], []
+    for line, row in rows:
+        for name in (text_name, label_name):
+            if row.get(name) is None:
+                raise ValueError(f"{path}, line {line}: no {name!r} here; every row needs a text and a label")
+        texts.append(str(row[text_name]))
+        labels.append(_label(row[label_name], columns.label_separator))
+        splits.append(str(row.get(SPLIT_NAME)))
+    if len({isinstance(label, list) for label in labels}) > 1:
+        raise ValueError(f"{path}: some rows have a list of labels and some a single one; write lists everywhere")
+    has_splits = set(splits) <= {"train", "test"} and "train" in splits
+    return Examples(texts=texts, labels=labels, splits=splits if has_splits else None, source=str(path))
+
+
+def read_lines(path: Path, columns: Columns) -> Examples:
+    """Lines of a label, a space or tab, and a text."""
+    texts, labels = [], []
+    for number, line in enumerate(read_text(path, columns.encoding).split("\n"), 1):
+        if not line.strip():
+            continue
+        label, *rest = line.lstrip().split(None, 1)
+        if number == 1 and not rest:
+            raise ValueError(f"{path}, line 1: expected a label, a space and a text, got {line[:60]!r}")
+        texts.append(rest[0].rstrip() if rest else "")
+        labels.append(_label(label, columns.label_separator))
+    if not texts:
+        raise ValueError(f"{path} is empty; expected a label, a space and a text on each line")
+    return Examples(texts=texts, labels=labels, splits=None, source=str(path))
+
+
+def read_class_folders(folders: Sequence[Path], columns: Columns) -> Examples:
+    """One folder of .txt files per class, one text in each file."""
+    texts, labels = [], []
+    for folder in folders:
+        for path in sorted(folder.glob("*.txt")):
+            texts.append(read_text(path, columns.encoding).strip())
+            labels.append(folder.name)
+    return Examples(texts=texts, labels=labels, splits=None, source=str(folders[0].parent))
+
+
+def _csv_rows(content: str, delimiter: str, path: Path) -> list[tuple[int, dict[str, Any]]]:
+    csv.field_size_limit(sys.maxsize)  # a whole document may stand in one field
+    quoting = csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE
+    reader = csv.DictReader(io.StringIO(content, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
+    rows = []
+    try:
+        for row in reader:
+            if None in row:
+                raise ValueError(
+                    f"{path}, line {reader.line_num}: more fields than the {len(reader.fieldnames or ())} columns of "
+                    "the first line; quote texts that hold the separator"
+                )
+            rows.append((reader.line_num, row))
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
+    return rows
+
+
+def _json_rows(content: str, path: Path) -> list[tuple[int, dict[str, Any]]]:
+    rows = []
+    for number, line in enumerate(content.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}, is not JSON: {error}") from error
+        if not isinstance(row, dict):
+            raise ValueError(f'{path}, line {number}: expected an object such as {{"text": ..., "label": ...}}')
+        rows.append((number, row))
+    return rows
+
+
+def _find(name: str | None, usual: Sequence[str], columns: Sequence[str], what: str, path: Path) -> str:
+    """The column that was named, or the one with a usual name."""
+    if name is None:
+        found = next((column for wanted in usual for column in columns if column.lower() == wanted), None)
+        if found is None:
+            raise ValueError(f"{path} has the columns {', '.join(columns)}; say which holds the {what}: {what}_column")
+        return found
+    if name not in columns:
+        near = get_close_matches(name, columns, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{path} has no column {name!r} but {', '.join(columns)}{hint}")
+    return name
+
+
+def _label(value: Any, separator: str | None) -> str | list[str]:
+    """A label, or a list of them."""
+    if isinstance(value, list):
+        return [str(label) for label in value]
+    if isinstance(value, bool | int | float):
+        return str(value)
+    if separator is not None:
+        return [label.strip() for label in str(value).split(separator) if label.strip()]
+    return str(value).strip()

@@ -1,0 +1,106 @@
+"""Word vectors: GloVe's text, word2vec's binary, npz."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Words and their vectors.
+
+    Shapes:
+        words: n strings
+        values: (n, size), float32
+    """
+
+    words: tuple[str, ...]
+    values: np.ndarray
+
+    @property
+    def size(self) -> int:
+        """Entries of a vector."""
+        return self.values.shape[1]
+
+    def rows(self) -> dict[str, int]:
+        """The row of each word."""
+        return {word: row for row, word in enumerate(self.words)}
+
+
+def read_vectors(path: Path, wanted: "set[str] | None" = None) -> Vectors:
+    """Word vectors of a file.
+
+    Args:
+        path: .npz with `words` (strings, or the bytes of their lines) and `vectors`; .bin as word2vec writes it; else
+            text, a word and its numbers on each line, as GloVe writes it (a first line with two counts, as word2vec
+            writes it, is skipped).
+        wanted: only these words are kept, which saves memory; None keeps all.
+    """
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise FileNotFoundError(f"no word vectors at {path}")
+    reader = {".npz": _npz, ".bin": _binary}.get(path.suffix.lower(), _text)
+    words, values, size = [], [], None
+    for word, vector in reader(path):
+        if size is None:
+            size = len(vector)
+        if len(vector) != size:
+            raise ValueError(f"{path}: the vector of {word!r} has {len(vector)} entries, those before it have {size}")
+        if wanted is None or word in wanted:
+            words.append(word)
+            values.append(vector)
+    if size is None:
+        raise ValueError(f"{path} holds no word vectors")
+    stacked = np.stack(values).astype(np.float32) if values else np.zeros((0, size), np.float32)
+    if not np.isfinite(stacked).all():
+        raise ValueError(f"{path} holds vectors with entries that are not finite")
+    return Vectors(tuple(words), stacked)
+
+
+def _npz(path: Path) -> Iterator[tuple[str, np.ndarray]]:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            words, vectors = arrays["words"], arrays["vectors"]
+        if words.dtype == np.uint8:
+            words = np.array(words.tobytes().decode().split("\n"))
+    except (KeyError, ValueError, OSError) as error:
+        raise ValueError(f"{path} must hold the arrays `words` and `vectors` (n, size): {error}") from error
+    if vectors.ndim != 2 or len(words) != len(vectors):
+        raise ValueError(f"{path}: {len(words)} words need vectors of shape (n, size), got {vectors.shape}")
+    yield from zip(words.tolist(), vectors, strict=True)
+
+
+def _text(path: Path) -> Iterator[tuple[str, np.ndarray]]:
+    with open(path, encoding="utf-8", errors="strict", newline="\n") as file:
+        try:
+            for number, line in enumerate(file, 1):
+                word, *entries = line.rstrip("\n").split(" ")
+                if number == 1 and len(entries) == 1:
+                    continue  # the counts
+                try:
+                    yield word, np.array(entries, dtype=np.float32)
+                except ValueError as error:
+                    raise ValueError(
+                        f"{path}, line {number}: expected a word and numbers, got {line[:60]!r}"
+                    ) from error
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is not UTF-8 text; word2vec's binary files end in .bin") from error
+
+
+def _binary(path: Path) -> Iterator[tuple[str, np.ndarray]]:
+    with open(path, "rb") as file:
+        header = file.readline(100)
+        try:
+            num_words, size = map(int, header.split())
+        except ValueError as error:
+            raise ValueError(f"{path} does not begin with the two counts of word2vec's binary format") from error
+        for _ in range(num_words):
+            word = bytearray()
+            while (sign := file.read(1)) not in (b" ", b""):
+                word += sign
+            content = file.read(4 * size)
+            if len(content) < 4 * size:
+                raise ValueError(f"{path} is truncated: it declares {num_words} words")
+            yield word.decode("utf-8", errors="replace").lstrip("\n"), np.frombuffer(content, dtype="<f4")
