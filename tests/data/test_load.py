@@ -106,9 +106,9 @@ def test_sizes_are_for_folders_of_images(tmp_path):
 
 
 def test_other_files_are_refused(tmp_path):
-    path = tmp_path / "table.csv"
+    path = tmp_path / "table.doc"
     path.write_text("1,2")
-    with pytest.raises(ValueError, match=r"table.csv must be a folder or an .npz file"):
+    with pytest.raises(ValueError, match=r"table.doc must be a folder, an .npz file or an archive of CIFAR-10"):
         load_data(path)
 
 

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from torchcaps.checks import check_count
+from torchcaps.data.cifar import find_cifar, read_cifar
 from torchcaps.data.folders import read_image_folder
 from torchcaps.data.idx import has_idx_files, read_idx_folder
 from torchcaps.data.norb import has_norb_files, read_norb_folder
@@ -64,6 +65,12 @@ SOURCES = {
         terms="MIT",
         read=lambda folder: read_idx_folder(folder, CLOTHES),
     ),
+    "cifar10": Source(
+        description="50,000 training and 10,000 test photographs of ten classes, 32 x 32, the binary or Python archive",
+        origin="CIFAR-10 (A. Krizhevsky, V. Nair, G. Hinton, 2009; University of Toronto)",
+        terms="not stated; its authors ask to be cited",
+        read=read_cifar,
+    ),
     "smallnorb": Source(
         description="24,300 training and 24,300 test pairs of pictures of toys, 96 x 96, the six .mat files",
         origin="small NORB object dataset, v1.0 (F. J. Huang, Y. LeCun, 2005; New York University)",
@@ -78,10 +85,11 @@ def load_data(name_or_path: str | Path = "digits", *, image_size: tuple[int, int
     """Load images with labels, by name or from a path.
 
     Args:
-        name_or_path: "digits" (embedded); "mnist", "fashion-mnist" or "smallnorb" (a folder of that name in
-            $TORCHCAPS_DATA); a folder of idx files, or of smallNORB's .mat files; a folder with one folder of PNG or
-            JPEG images per class, perhaps inside train/ and test/; an .npz file with x_train, y_train and perhaps
-            x_test, y_test, or images, labels. A name wins over a path; write ./mnist for the path.
+        name_or_path: "digits" (embedded); "mnist", "fashion-mnist", "cifar10" or "smallnorb" (a folder of that name in
+            $TORCHCAPS_DATA); a folder of idx files, of smallNORB's .mat files or of CIFAR-10; a folder with one
+            folder of PNG or JPEG images per class, perhaps inside train/ and test/; an .npz file with x_train,
+            y_train and perhaps x_test, y_test, or images, labels; an archive of CIFAR-10. A name wins over a path;
+            write ./mnist for the path.
         image_size: (height, width) at which to keep pictures that are too large. A folder of images is stretched to
             it (to the median of the training images when not given); smallNORB is reduced by means of blocks (left
             as it is when not given, and then mapped into memory).
@@ -114,14 +122,17 @@ def _read_path(path: Path, image_size: tuple[int, int] | None) -> tuple[ImageSet
         )
     if path.is_dir() and has_norb_files(path):
         return read_norb_folder(path, image_size)
-    if path.is_dir() and not has_idx_files(path):
+    has_own_size = not path.is_dir() or has_idx_files(path) or find_cifar(path)
+    if not has_own_size:
         return read_image_folder(path, image_size)
     if image_size is not None:
         raise ValueError(f"image_size is for folders of images and smallNORB; {path} has a size of its own")
     if path.is_dir():
-        return read_idx_folder(path)
+        return read_idx_folder(path) if has_idx_files(path) else read_cifar(path)
+    if path.name.endswith(".tar.gz"):
+        return read_cifar(path)
     if path.suffix.lower() != ".npz":
-        raise ValueError(f"{path} must be a folder or an .npz file")
+        raise ValueError(f"{path} must be a folder, an .npz file or an archive of CIFAR-10")
     return read_npz(path)
 
 
