@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from torchcaps.data import Augmentation
-from torchcaps.data.augment import _warp
+from torchcaps.data.augment import warp
 
 ALL = Augmentation(shift=2, rotation=20.0, scale=0.2, shear=0.1, brightness=0.2, contrast=0.5, crop=(8, 9))
 
@@ -156,7 +156,7 @@ def test_a_quarter_turn_with_positive_angle_turns_columns_into_rows():
     image = torch.zeros(1, 1, 5, 5)
     image[0, 0, 2, 4] = 1  # right of the centre
     inverse = torch.tensor([[[0.0, 1.0], [-1.0, 0.0]]])  # R(-90 degrees)
-    found = _warp(image, inverse, torch.tensor([0]), torch.tensor([0]))
+    found = warp(image, inverse, torch.tensor([0]), torch.tensor([0]))
     assert found[0, 0, 4, 2].item() == pytest.approx(1, abs=1e-6)  # below it: rows grow downwards
 
 

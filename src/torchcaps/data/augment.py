@@ -82,7 +82,7 @@ class Augmentation:
 
         down_B, right_B = (_whole(draws[name], -self.shift, self.shift) for name in ("down", "right"))
         if self.rotation or self.scale or self.shear:
-            images = _warp(images, self._inverse_maps(draws), down_B, right_B)
+            images = warp(images, self._inverse_maps(draws), down_B, right_B)
         elif self.shift:
             size = tuple(images.shape[2:])
             padded = torch.nn.functional.pad(images, (self.shift,) * 4)
@@ -135,7 +135,7 @@ def _window(images: "Tensor", rows_B: "Tensor", columns_B: "Tensor", size: tuple
     return places_BRSCHW[torch.arange(len(images), device=images.device), rows_B, columns_B]
 
 
-def _warp(images: "Tensor", inverse_maps_B22: "Tensor", down_B: "Tensor", right_B: "Tensor") -> "Tensor":
+def warp(images: "Tensor", inverse_maps_B22: "Tensor", down_B: "Tensor", right_B: "Tensor") -> "Tensor":
     """Move each point p, seen from the centre, to M p + t, with bilinear interpolation."""
     import torch
     import torch.nn.functional as F
