@@ -111,6 +111,10 @@ class ImageSet:
         label = self.labels[index]
         return self.images[index], (label if self.is_multi_label else int(label))
 
+    def read(self, indices: "Sequence[int] | np.ndarray", epoch: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Images and labels with these numbers, the same in every epoch; a set that makes its images overrides this."""
+        return self.images[indices], self.labels[indices]
+
     def subset(self, indices: "Sequence[int] | np.ndarray") -> "ImageSet":
         """The images with these numbers, in this order, as a copy."""
         indices = np.asarray(indices)

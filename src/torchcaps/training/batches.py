@@ -79,7 +79,7 @@ class Batches:
 
         Random numbers are drawn for the whole batch, so that it does not matter who reads which part of it.
         """
-        images, targets = self.raw(indices[part].tolist())
+        images, targets = self.raw(indices[part].tolist(), epoch or 0)
         if epoch is None or self.augmentation is None:
             return self.preprocessing(images), targets
         stream = generator(self.seed, AUGMENT, epoch, step)
@@ -88,10 +88,11 @@ class Batches:
         prepare = self.preprocessing.before_crop if self.augmentation.crop else self.preprocessing
         return self.augmentation(prepare(images), stream), targets
 
-    def raw(self, indices: Sequence[int]) -> tuple[Any, Tensor]:
-        """Raw images and targets of the given examples."""
+    def raw(self, indices: Sequence[int], epoch: int = 0) -> tuple[Any, Tensor]:
+        """Raw images and targets of the given examples; some sets make new ones in every epoch."""
         if isinstance(self.data, ImageSet):
-            return self.data.images[list(indices)], torch.from_numpy(self.data.labels[list(indices)])
+            images, labels = self.data.read(indices, epoch)
+            return images, torch.from_numpy(labels)
         items = [self.data[index] for index in indices]
         images = np.stack([np.asarray(image) for image, _ in items])
         return images, torch.as_tensor(np.stack([np.asarray(label) for _, label in items]))
