@@ -1,9 +1,10 @@
 """Sets that are made from digits while they are read: two overlapping digits, two side by side, distorted digits.
 
-`multimnist`, as Sabour, Frosst and Hinton (2017) made it: two digits of different classes, each shifted by up to 4 pixels
-in each direction, one over the other on 36 x 36 pixels; where both have ink, the stronger counts. `side-by-side`, as in
-Su's test of transfer: two digits of different classes next to each other, 28 x 56. `affnist`, in the style of the set of
-that name: training digits lie anywhere on 40 x 40 pixels, test digits are also turned, sheared and stretched.
+`multimnist`, as Sabour, Frosst and Hinton (2017) made it: two digits of different classes, each shifted by up to 4
+pixels in each direction, one over the other on 36 x 36 pixels; where both have ink, the stronger counts.
+`side-by-side`, as in Su's test of transfer: two digits of different classes next to each other, 28 x 56.
+`affnist`, in the style of the set of that name: training digits lie anywhere on 40 x 40 pixels, test digits are also
+turned, sheared and stretched.
 
 Each digit of the source is the first of one example per epoch; its partner, place and distortion are drawn anew in
 every epoch, from the seed, the epoch and the number of the example alone.

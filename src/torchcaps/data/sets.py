@@ -113,6 +113,7 @@ class ImageSet:
 
     def read(self, indices: "Sequence[int] | np.ndarray", epoch: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Images and labels with these numbers, the same in every epoch; a set that makes its images overrides this."""
+        indices = np.asarray(indices)
         return self.images[indices], self.labels[indices]
 
     def subset(self, indices: "Sequence[int] | np.ndarray") -> "ImageSet":
