@@ -10,6 +10,7 @@ from torchcaps.checks import check_count
 from torchcaps.data.cifar import find_cifar, read_cifar
 from torchcaps.data.folders import read_image_folder
 from torchcaps.data.idx import has_idx_files, read_idx_folder
+from torchcaps.data.made import make_sets
 from torchcaps.data.norb import has_norb_files, read_norb_folder
 from torchcaps.data.npz import read_npz
 from torchcaps.data.sets import DataSet, ImageSet
@@ -44,6 +45,7 @@ class Source:
     takes_size: bool = False
 
 
+FROM_DIGITS = "MNIST where $TORCHCAPS_DATA holds it, else the embedded digits"
 SOURCES = {
     "digits": Source(
         description="5,000 training and 1,000 test digits of MNIST, embedded in the package",
@@ -77,6 +79,29 @@ SOURCES = {
         terms="research only, not to be redistributed",
         read=read_norb_folder,
         takes_size=True,
+    ),
+    "multimnist": Source(
+        description="two different digits, one over the other, each shifted by up to 4 pixels, 36 x 36, new in "
+        "every epoch",
+        origin=f"Made as by S. Sabour, N. Frosst and G. Hinton (2017) from {FROM_DIGITS}",
+        terms="CC BY-SA 3.0, as the digits",
+        read=lambda embedded: _read_made("multimnist", embedded),
+        place=EMBEDDED / "digits.npz",
+    ),
+    "side-by-side": Source(
+        description="two different digits next to each other, 28 x 56, new in every epoch",
+        origin=f"Made as in J. Su's test of transfer (2018) from {FROM_DIGITS}",
+        terms="CC BY-SA 3.0, as the digits",
+        read=lambda embedded: _read_made("side-by-side", embedded),
+        place=EMBEDDED / "digits.npz",
+    ),
+    "affnist": Source(
+        description="training digits anywhere on 40 x 40 pixels, new in every epoch; test digits also turned, "
+        "sheared and stretched",
+        origin=f"Made in the style of affNIST (T. Tieleman, 2013) from {FROM_DIGITS}",
+        terms="CC BY-SA 3.0, as the digits",
+        read=lambda embedded: _read_made("affnist", embedded),
+        place=EMBEDDED / "digits.npz",
     ),
 }
 
@@ -134,6 +159,14 @@ def _read_path(path: Path, image_size: tuple[int, int] | None) -> tuple[ImageSet
     if path.suffix.lower() != ".npz":
         raise ValueError(f"{path} must be a folder, an .npz file or an archive of CIFAR-10")
     return read_npz(path)
+
+
+def _read_made(name: str, embedded: Path) -> tuple[ImageSet, ImageSet | None]:
+    """Examples made from MNIST where it is at hand, else from the embedded digits."""
+    home = os.environ.get(HOME_VARIABLE)
+    mnist = Path(home).expanduser() / "mnist" if home else None
+    digits = read_idx_folder(mnist, DIGITS) if mnist and mnist.is_dir() else read_npz(embedded)
+    return make_sets(name, *digits)
 
 
 def _home_of(name: str) -> Path:
