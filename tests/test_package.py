@@ -34,6 +34,7 @@ FLOORS = {
     "predictor": 7,
     "training": 7,
     "viz": 7,
+    "estimators": 8,
     "runs": 8,
     "benchmark": 8,
     "cli": 9,

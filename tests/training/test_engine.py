@@ -16,6 +16,7 @@ from torchcaps.data import Augmentation, ImageSet
 from torchcaps.models import create_model
 from torchcaps.training import Diverged, Interrupted, TrainingConfig, fit
 from torchcaps.training.checkpoint import BEST, LAST, load_state
+from torchcaps.training.objective import make_objective
 from torchcaps.training.optim import learning_rate
 
 CONFIG = TrainingConfig(epochs=2, batch_size=16, augmentation=Augmentation(shift=1), learning_rate=1e-2)
@@ -167,8 +168,28 @@ def test_class_weights_and_any_dataset():
 
     progress = fit(new_model(), Pairs(), None, replace(CONFIG, class_weights="balanced"))
     assert progress.step == 4
+    with pytest.raises(ValueError, match="one weight for each of 2 classes"):
+        fit(new_model(), Pairs(), None, replace(CONFIG, class_weights=(1.0, 2.0, 3.0)))
+    with pytest.raises(ValueError, match="class_weights must be 0 or more"):
+        replace(CONFIG, class_weights=(1.0, -2.0))
     with pytest.raises(ValueError, match="the dataset is empty"):
         fit(new_model(), torch.utils.data.Subset(Pairs(), []), None, CONFIG)
+
+
+@pytest.mark.parametrize("loss", ["margin", "spread", "cross_entropy"])
+def test_a_class_weight_multiplies_the_loss_of_its_examples(loss):
+    model, config = new_model(), replace(CONFIG, loss=loss)
+    images, targets = torch.rand(4, 1, 19, 19), torch.tensor([0, 1, 1, 0])
+    output, weights = model(images), torch.tensor([0.5, 3.0])
+    plain = make_objective(model, config)(output, images, targets, 0.5)
+    weighted = make_objective(model, config, weights)(output, images, targets, 0.5)
+    torch.testing.assert_close(weighted, plain * weights[targets])
+
+
+def test_batch_statistics_of_a_short_run_forget_their_start():
+    dark = ImageSet(images=stripes().images // 64, labels=stripes().labels, class_names=("horizontal", "vertical"))
+    fit(model := new_model("cnn-small"), dark, None, replace(CONFIG, epochs=1))
+    assert float(model.network[0][1].running_var.max()) < 0.01  # began at 1
 
 
 def test_mixed_precision_trains():

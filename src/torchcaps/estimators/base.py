@@ -1,7 +1,6 @@
 """What all estimators share: classes and targets, the training engine, probabilities, pickling."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -168,7 +167,7 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
         return super().__getstate__()
 
     def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
+        tags = super().__sklearn_tags__()  # pyrefly: ignore[missing-attribute] (older stubs)
         tags.classifier_tags.multi_label = True
         return tags
 
@@ -180,10 +179,12 @@ def _checked_labels(y: Any) -> np.ndarray:
     if kind == "multilabel-indicator":
         return np.asarray(y)
     if kind == "multiclass-multioutput":
-        raise ValueError("y must hold one label for each input, or 0 and 1 for each class; got several columns of labels")
+        raise ValueError(
+            "y must hold one label for each input, or 0 and 1 for each class; got several columns of labels"
+        )
     return column_or_1d(y, warn=True)
 
 
-def _pairs(inputs: np.ndarray, targets: np.ndarray, indices: Sequence[int]) -> list[tuple[np.ndarray, Any]]:
+def _pairs(inputs: np.ndarray, targets: np.ndarray, indices: np.ndarray) -> list[tuple[np.ndarray, Any]]:
     """The dataset that the engine reads."""
     return [(inputs[index], targets[index]) for index in indices]

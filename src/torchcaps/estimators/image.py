@@ -1,10 +1,11 @@
 """Capsule networks for images, as a scikit-learn classifier."""
 
+from dataclasses import replace
 from math import ceil, isqrt
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import validate_data  # pyrefly: ignore[missing-module-attribute] (older stubs)
 
 from torchcaps.data.augment import Augmentation
 from torchcaps.estimators.base import CapsuleClassifier
@@ -129,7 +130,7 @@ class CapsuleImageClassifier(CapsuleClassifier):
     def _new_model(self, inputs: np.ndarray, num_classes: int, multi_label: bool) -> ImageModel:
         height, width, channels = self.image_shape_
         preprocessing = Preprocessing(image_size=self.image_size or (height, width), channels=channels)
-        options = {} if self.routing is None else {"routing": self.routing}
+        options: dict[str, Any] = {} if self.routing is None else {"routing": self.routing}
         if self.model.startswith("capsnet"):
             options["reconstruct"] = False  # nobody asks an estimator for pictures
         model = create_model(
@@ -149,18 +150,17 @@ class CapsuleImageClassifier(CapsuleClassifier):
         epochs = self.epochs or max(LEAST_EPOCHS, ceil(steps * batch_size / num_images))
         _, height, width = self.model_.preprocessing.output_shape
         shift = round(min(height, width) / SIDE_PER_SHIFT) if self.shift is None else self.shift
-        return TrainingConfig(
-            **{
-                "epochs": epochs,
-                "batch_size": batch_size,
-                "learning_rate": self.learning_rate,
-                "augmentation": Augmentation(shift=shift),
-                "seed": self._seed,
-            }
-            | (self.training_options or {})
+        config = TrainingConfig(
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=self.learning_rate,
+            augmentation=Augmentation(shift=shift),
+            seed=self._seed,
         )
+        return replace(config, **(self.training_options or {}))
 
 
 def _with_channels(shape: tuple[int, ...]) -> tuple[int, int, int]:
     """(h, w, c) of one image."""
-    return shape if len(shape) == 3 else (*shape, 1)
+    height, width, channels = (*shape, 1)[:3]
+    return height, width, channels

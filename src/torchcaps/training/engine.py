@@ -119,7 +119,7 @@ class Trainer:
         device: str = "auto",
     ) -> None:
         self.config, self.folder, self.on_event = config, folder, on_event
-        on_cpu = processes(device).device.type == "cpu"
+        on_cpu = str(processes(device).device) == "cpu"
         AcceleratorState._reset_state()  # precision may differ from that of an earlier run in this process
         self.accelerator = Accelerator(
             cpu=on_cpu,

@@ -18,7 +18,7 @@ def processes(device: str = "auto") -> PartialState:
         raise ValueError(f"device {device!r} is not here; choose one of auto, {', '.join(kinds)}")
     on_cpu = device == "cpu" or found is None
     state = PartialState(cpu=on_cpu)
-    if (state.device.type == "cpu") != on_cpu and state.num_processes == 1:
+    if (str(state.device) == "cpu") != on_cpu and state.num_processes == 1:
         PartialState._reset_state()  # an earlier run in this process was on another device
         state = PartialState(cpu=on_cpu)
     return state
