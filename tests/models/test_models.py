@@ -8,7 +8,7 @@ from torchcaps.nn.routing import ROUTINGS
 
 ROUTED = ["capsnet", "capsnet-small", "matrix-capsnet", "matrix-capsnet-small"]
 COMBINATIONS = [(name, routing) for name in ROUTED for routing in sorted(ROUTINGS)]
-COMBINATIONS += [(name, None) for name in list_models() if name not in ROUTED]
+COMBINATIONS += [(name, None) for name in list_models("image") if name not in ROUTED]
 
 
 def small(name: str, routing: str | None, **options):
@@ -81,7 +81,7 @@ def test_small_models_are_small(name):
     assert sum(sizes.values()) < 200_000
 
 
-@pytest.mark.parametrize("name", list_models())
+@pytest.mark.parametrize("name", list_models("image"))
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 33, 20)])
 def test_any_image_size(name, shape):
     options = {"types": (2, 2, 2)} if name == "matrix-capsnet" else {}

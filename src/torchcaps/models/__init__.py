@@ -1,21 +1,31 @@
 """Capsule networks and their baselines, by name."""
 
-from torchcaps.models.base import ImageModel, ModelOutput
+from torchcaps.models.base import ImageModel, Model, ModelOutput
 from torchcaps.models.baselines import BaselineCNN, NoRouting, SmallCNN
 from torchcaps.models.capsnet import CapsNet, CapsNetSmall
 from torchcaps.models.matrix import MatrixCapsNet, MatrixCapsNetSmall
 from torchcaps.models.registry import create_model, list_models, load_model
+from torchcaps.models.text import TextCapsuleA, TextCapsuleB
+from torchcaps.models.text_base import TextModel
+from torchcaps.models.text_baselines import BiLSTM, KimCNN, TextNoRouting
 
 __all__ = [
     "BaselineCNN",
+    "BiLSTM",
     "CapsNet",
     "CapsNetSmall",
     "ImageModel",
+    "KimCNN",
     "MatrixCapsNet",
     "MatrixCapsNetSmall",
+    "Model",
     "ModelOutput",
     "NoRouting",
     "SmallCNN",
+    "TextCapsuleA",
+    "TextCapsuleB",
+    "TextModel",
+    "TextNoRouting",
     "create_model",
     "list_models",
     "load_model",

@@ -1,8 +1,9 @@
-"""What every image model answers to: one forward signature, one way to be saved, shared and loaded."""
+"""What every model answers to: one forward signature, one way to be saved, shared and loaded."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import torch
 from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
@@ -19,7 +20,7 @@ SHIPPED = Path(__file__).parent / "shipped"
 
 
 class ModelOutput(NamedTuple):
-    """What a model says about a batch of images.
+    """What a model says about a batch.
 
     Shapes:
         scores: (B, J): activations of class capsules in [0, 1], or the logits of a CNN
@@ -32,13 +33,27 @@ class ModelOutput(NamedTuple):
     reconstruction: Tensor | None = None
 
 
-class ImageModel(nn.Module, PyTorchModelHubMixin):
-    """A classifier of images that can be rebuilt from what it saves.
+class Encoder(Protocol):
+    """From raw inputs to what a model takes: the Preprocessing of images, the TextEncoding of texts."""
+
+    def __call__(self, inputs: Any, /) -> Tensor: ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """The options as JSON knows them."""
+        ...
+
+    @classmethod
+    def from_dict(cls, options: Mapping[str, Any], /) -> Self:
+        """What `to_dict` gave."""
+        ...
+
+
+class Model(nn.Module, PyTorchModelHubMixin):
+    """A classifier that can be rebuilt from what it saves.
 
     Subclasses take keyword arguments that JSON can hold and pass them all to `super().__init__`.
 
     Args:
-        image_shape: (channels, height, width) of what the model sees, after preprocessing.
         num_classes: J.
         multi_label: several classes may be true at once.
         **options: the subclass's own arguments, kept so that a saved folder rebuilds the model.
@@ -46,38 +61,153 @@ class ImageModel(nn.Module, PyTorchModelHubMixin):
     Attributes:
         name: in the registry.
         default_loss: "margin", "spread" or "cross_entropy" (the latter takes logits).
+        kind: of data, "image" or "text".
+        preprocessing_class: of `preprocessing`.
         labels: names of the classes.
-        preprocessing: from raw images to `image_shape`.
+        preprocessing: from raw inputs to what `forward` takes.
+        threshold: probability from which a class of a multi-label model is taken to be there.
         card: what the model card states: data, terms, results.
     """
 
     name: ClassVar[str]
     default_loss: ClassVar[str] = "margin"
-    least_size: ClassVar[int] = 1
+    kind: ClassVar[str]
+    preprocessing_class: ClassVar[type[Encoder]]
+    preprocessing: Any
 
-    def __init__(
-        self, *, image_shape: tuple[int, int, int], num_classes: int, multi_label: bool = False, **options: Any
-    ) -> None:
+    def __init__(self, *, num_classes: int, multi_label: bool = False, **options: Any) -> None:
         super().__init__()
-        if len(image_shape) != 3 or not all(isinstance(size, int) and size >= 1 for size in image_shape):
-            raise ValueError(f"image_shape must be (channels, height, width), got {image_shape!r}")
-        self.image_shape = tuple(image_shape)
         self.num_classes = check_count("num_classes", num_classes)
         self.multi_label = multi_label
         self.options = options
         self.labels = tuple(str(index) for index in range(num_classes))
-        channels, height, width = self.image_shape
-        self.preprocessing = Preprocessing(image_size=(height, width), channels=channels)
+        self.threshold = 0.5
         self.card: dict[str, Any] = {}
 
-    def forward(self, images: Tensor, classes: Tensor | None = None) -> ModelOutput:
-        """Classify images (B, C, H, W); `classes`, (B,) or (B, J), are those to reconstruct, else the most active."""
+    def forward(self, inputs: Tensor, /, classes: Tensor | None = None) -> ModelOutput:
+        """Classify; `classes`, (B,) or (B, J), are those to reconstruct, else the most active."""
         raise NotImplementedError
 
     @property
     def gives_activations(self) -> bool:
         """Whether scores are activations in [0, 1] and not logits."""
         return self.default_loss != "cross_entropy"
+
+    def probabilities(self, output: ModelOutput) -> Tensor:
+        """Of each class: (B, J); rows add up to 1 unless several classes may be true at once."""
+        if not self.gives_activations:
+            return output.scores.sigmoid() if self.multi_label else output.scores.softmax(-1)
+        if self.multi_label:
+            return output.scores
+        total = output.scores.sum(-1, keepdim=True)
+        return torch.where(total > 0, output.scores / total.clamp_min(1e-30), 1 / self.num_classes)
+
+    def config(self) -> dict[str, Any]:
+        """Everything but the weights, as JSON can hold it."""
+        from torchcaps import __version__
+
+        return {
+            "torchcaps": __version__,
+            "model": self.name,
+            "arguments": {"num_classes": self.num_classes, "multi_label": self.multi_label, **self.options},
+            "labels": list(self.labels),
+            "threshold": self.threshold,
+            "preprocessing": self.preprocessing.to_dict(),
+            "card": self.card,
+        }
+
+    def _save_pretrained(self, save_directory: Path) -> None:
+        weights = {name: tensor.detach().contiguous() for name, tensor in self.state_dict().items()}
+        save_file(weights, save_directory / WEIGHTS_FILE, metadata={"format": "pt"})
+        text = json.dumps(self.config(), indent=2, ensure_ascii=False)
+        (save_directory / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
+        (save_directory / "README.md").write_text(str(self.generate_model_card()), encoding="utf-8")
+
+    def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
+        """The card of the model: what it is, what it was trained on and under which terms."""
+        num_parameters = sum(parameter.numel() for parameter in self.parameters())
+        inputs, call = self.describe()
+        lines = [
+            "---",
+            "library_name: torchcaps",
+            f"pipeline_tag: {self.kind}-classification",
+            "tags: [capsule-networks]",
+            "---",
+            f"# {self.card.get('title', self.name)}",
+            "",
+            f"A {self.name} of torchcaps with {num_parameters:,} parameters for {inputs} and {self.num_classes} "
+            "classes.",
+            "",
+            "    import torchcaps",
+            '    predictor = torchcaps.load("FOLDER")',
+            f"    {call}",
+            "",
+            *(f"- {key}: {value}" for key, value in self.card.items() if key != "title"),
+        ]
+        return ModelCard("\n".join(lines) + "\n")
+
+    def describe(self) -> tuple[str, str]:
+        """What the model takes, and a line of code that gives it that."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_pretrained(  # pyrefly: ignore[bad-override]
+        cls, name: str | Path, *, map_location: str | torch.device = "cpu", **hub_options: Any
+    ) -> Self:
+        """The model of a folder, a shipped name or OWNER/NAME on the hub, ready for inference; nothing is unpickled.
+
+        Args:
+            name: where the model is; a folder or shipped name needs no network.
+            map_location: device of the weights.
+            **hub_options: revision, cache_dir, force_download, local_files_only, token.
+        """
+        from torchcaps.models.registry import MODELS
+
+        folder = find_folder(name, **hub_options)
+        config = read_config(folder)
+        model_class = MODELS.get(config.get("model", ""))
+        if model_class is None or not issubclass(model_class, cls):
+            raise ValueError(f"{folder / CONFIG_FILE} describes {config.get('model')!r}, which is not a {cls.__name__}")
+        try:
+            model = model_class(**config["arguments"])
+            model.labels = tuple(config["labels"])
+            model.threshold = config.get("threshold", 0.5)
+            model.preprocessing = model_class.preprocessing_class.from_dict(config["preprocessing"])
+            model.card = config.get("card", {})
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{folder / CONFIG_FILE} does not describe a model of this version: {error}") from error
+        try:
+            model.load_state_dict(load_file(folder / WEIGHTS_FILE, device=str(map_location)))
+        except (SafetensorError, RuntimeError, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(f"{folder / WEIGHTS_FILE} is damaged or belongs to another model: {reason}") from error
+        return model.eval()
+
+
+class ImageModel(Model):
+    """A classifier of images.
+
+    Args:
+        image_shape: (channels, height, width) of what the model sees, after preprocessing.
+        num_classes, multi_label, **options: see Model.
+    """
+
+    kind = "image"
+    preprocessing_class = Preprocessing
+    least_size: ClassVar[int] = 1
+
+    def __init__(
+        self, *, image_shape: tuple[int, int, int], num_classes: int, multi_label: bool = False, **options: Any
+    ) -> None:
+        if len(image_shape) != 3 or not all(isinstance(size, int) and size >= 1 for size in image_shape):
+            raise ValueError(f"image_shape must be (channels, height, width), got {image_shape!r}")
+        super().__init__(num_classes=num_classes, multi_label=multi_label, image_shape=list(image_shape), **options)
+        channels, height, width = self.image_shape = tuple(image_shape)
+        self.preprocessing = Preprocessing(image_size=(height, width), channels=channels)
+
+    def forward(self, images: Tensor, classes: Tensor | None = None) -> ModelOutput:
+        """Classify images (B, C, H, W); `classes`, (B,) or (B, J), are those to reconstruct, else the most active."""
+        raise NotImplementedError
 
     def pad(self, images: Tensor) -> Tensor:
         """Check the images and put a border of zeros around those too small for the first layers."""
@@ -97,92 +227,11 @@ class ImageModel(nn.Module, PyTorchModelHubMixin):
         channels, height, width = self.image_shape
         return channels, max(height, self.least_size), max(width, self.least_size)
 
-    def probabilities(self, output: ModelOutput) -> Tensor:
-        """Of each class: (B, J); rows add up to 1 unless several classes may be true at once."""
-        if not self.gives_activations:
-            return output.scores.sigmoid() if self.multi_label else output.scores.softmax(-1)
-        if self.multi_label:
-            return output.scores
-        total = output.scores.sum(-1, keepdim=True)
-        return torch.where(total > 0, output.scores / total.clamp_min(1e-30), 1 / self.num_classes)
-
-    def config(self) -> dict[str, Any]:
-        """Everything but the weights, as JSON can hold it."""
-        from torchcaps import __version__
-
-        return {
-            "torchcaps": __version__,
-            "model": self.name,
-            "arguments": {
-                "image_shape": list(self.image_shape),
-                "num_classes": self.num_classes,
-                "multi_label": self.multi_label,
-                **self.options,
-            },
-            "labels": list(self.labels),
-            "preprocessing": self.preprocessing.to_dict(),
-            "card": self.card,
-        }
-
-    def _save_pretrained(self, save_directory: Path) -> None:
-        weights = {name: tensor.detach().contiguous() for name, tensor in self.state_dict().items()}
-        save_file(weights, save_directory / WEIGHTS_FILE, metadata={"format": "pt"})
-        (save_directory / CONFIG_FILE).write_text(json.dumps(self.config(), indent=2) + "\n")
-        (save_directory / "README.md").write_text(str(self.generate_model_card()))
-
-    def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
-        """The card of the model: what it is, what it was trained on and under which terms."""
-        num_parameters = sum(parameter.numel() for parameter in self.parameters())
-        lines = [
-            "---",
-            "library_name: torchcaps",
-            "pipeline_tag: image-classification",
-            "tags: [capsule-networks]",
-            "---",
-            f"# {self.card.get('title', self.name)}",
-            "",
-            f"A {self.name} of torchcaps with {num_parameters:,} parameters for images of shape {self.image_shape} and "
-            f"{self.num_classes} classes.",
-            "",
-            "    import torchcaps",
-            '    predictor = torchcaps.load("FOLDER")',
-            "    predictor.predict(images)  # uint8 (n, height, width[, channels])",
-            "",
-            *(f"- {key}: {value}" for key, value in self.card.items() if key != "title"),
-        ]
-        return ModelCard("\n".join(lines) + "\n")
-
-    @classmethod
-    def from_pretrained(  # pyrefly: ignore[bad-override]
-        cls, name: str | Path, *, map_location: str | torch.device = "cpu", **hub_options: Any
-    ) -> "ImageModel":
-        """The model of a folder, a shipped name or OWNER/NAME on the hub, ready for inference; nothing is unpickled.
-
-        Args:
-            name: where the model is; a folder or shipped name needs no network.
-            map_location: device of the weights.
-            **hub_options: revision, cache_dir, force_download, local_files_only, token.
-        """
-        from torchcaps.models.registry import MODELS
-
-        folder = find_folder(name, **hub_options)
-        config = read_config(folder)
-        model_class = MODELS.get(config.get("model", ""))
-        if model_class is None or not issubclass(model_class, cls):
-            raise ValueError(f"{folder / CONFIG_FILE} describes {config.get('model')!r}, which is not a {cls.__name__}")
-        try:
-            model = model_class(**config["arguments"])
-            model.labels = tuple(config["labels"])
-            model.preprocessing = Preprocessing.from_dict(config["preprocessing"])
-            model.card = config.get("card", {})
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{folder / CONFIG_FILE} does not describe a model of this version: {error}") from error
-        try:
-            model.load_state_dict(load_file(folder / WEIGHTS_FILE, device=str(map_location)))
-        except (SafetensorError, RuntimeError, OSError) as error:
-            reason = str(error).splitlines()[0]
-            raise ValueError(f"{folder / WEIGHTS_FILE} is damaged or belongs to another model: {reason}") from error
-        return model.eval()
+    def describe(self) -> tuple[str, str]:
+        return (
+            f"images of shape {self.image_shape}",
+            "predictor.predict(images)  # uint8 (n, height, width[, channels])",
+        )
 
 
 def find_folder(name: str | Path, **hub_options: Any) -> Path:
@@ -205,7 +254,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """The configuration of a saved model."""
     path = folder / CONFIG_FILE
     try:
-        config = json.loads(path.read_text())
+        config = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise FileNotFoundError(f"{folder} is not a saved model: it has no readable {CONFIG_FILE}") from error
     except ValueError as error:

@@ -4,42 +4,41 @@ from pathlib import Path
 from typing import Any
 
 from torchcaps.checks import check_choice
-from torchcaps.models.base import ImageModel
+from torchcaps.models.base import Model
 from torchcaps.models.baselines import BaselineCNN, NoRouting, SmallCNN
 from torchcaps.models.capsnet import CapsNet, CapsNetSmall
 from torchcaps.models.matrix import MatrixCapsNet, MatrixCapsNetSmall
+from torchcaps.models.text import TextCapsuleA, TextCapsuleB
+from torchcaps.models.text_baselines import BiLSTM, KimCNN, TextNoRouting
 
-MODELS: dict[str, type[ImageModel]] = {
-    model.name: model
-    for model in (CapsNet, CapsNetSmall, MatrixCapsNet, MatrixCapsNetSmall, BaselineCNN, SmallCNN, NoRouting)
-}
-
-
-def list_models() -> list[str]:
-    """Names that `create_model` takes."""
-    return sorted(MODELS)
+IMAGE_MODELS = (CapsNet, CapsNetSmall, MatrixCapsNet, MatrixCapsNetSmall, BaselineCNN, SmallCNN, NoRouting)
+TEXT_MODELS = (TextCapsuleA, TextCapsuleB, KimCNN, BiLSTM, TextNoRouting)
+MODELS: dict[str, type[Model]] = {model.name: model for model in (*IMAGE_MODELS, *TEXT_MODELS)}
 
 
-def create_model(
-    name: str, *, image_shape: tuple[int, int, int], num_classes: int, multi_label: bool = False, **options: Any
-) -> ImageModel:
+def list_models(kind: str | None = None) -> list[str]:
+    """Names that `create_model` takes: all of them, or those for "image" or "text"."""
+    return sorted(name for name, model in MODELS.items() if kind is None or model.kind == kind)
+
+
+def create_model(name: str, *, num_classes: int, multi_label: bool = False, **options: Any) -> Model:
     """A new model by name.
 
     Args:
         name: see `list_models`.
-        image_shape: (channels, height, width).
         num_classes: J.
         multi_label: several classes may be true at once.
-        **options: the model's own arguments, such as `routing="kmeans"`.
+        **options: the model's own arguments: for images `image_shape`, (channels, height, width), for texts
+            `num_tokens`, the rows of the embedding; and whatever else it takes, such as `routing="kmeans"`.
 
     Example:
         >>> create_model("capsnet-small", image_shape=(1, 28, 28), num_classes=10, routing="kmeans").name
         'capsnet-small'
     """
     model_class = MODELS[check_choice("model", name, MODELS)]
-    return model_class(image_shape=tuple(image_shape), num_classes=num_classes, multi_label=multi_label, **options)
+    return model_class(num_classes=num_classes, multi_label=multi_label, **options)
 
 
-def load_model(name: str | Path, **hub_options: Any) -> ImageModel:
+def load_model(name: str | Path, **hub_options: Any) -> Model:
     """A saved model: a folder, the name of a shipped model, or OWNER/NAME on the hub."""
-    return ImageModel.from_pretrained(name, **hub_options)
+    return Model.from_pretrained(name, **hub_options)

@@ -17,6 +17,7 @@ from torchcaps.nn.routing import (
     create_routing,
 )
 from torchcaps.nn.squash import Squash, squash
+from torchcaps.nn.text import NgramCaps
 
 __all__ = [
     "CapsuleLayer",
@@ -32,6 +33,7 @@ __all__ = [
     "FullyConnectedDecoder",
     "FunctionRouting",
     "KMeansRouting",
+    "NgramCaps",
     "PrimaryCaps",
     "PrimaryMatrixCaps",
     "Routing",

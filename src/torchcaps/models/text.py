@@ -1,0 +1,186 @@
+"""Capsule networks for texts (Zhao et al. 2018): Capsule-A and Capsule-B, with any routing."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from torchcaps.capsules import Capsules, length
+from torchcaps.checks import check_count
+from torchcaps.models.base import ModelOutput
+from torchcaps.models.text_base import TextModel
+from torchcaps.nn import ClassCaps, ConvCaps1d, NgramCaps, create_routing
+from torchcaps.nn.text import window_mask
+from torchcaps.routing import RoutingResult
+
+PARTIAL_SHARE = 0.5
+
+
+class TextBranch(nn.Module):
+    """Capsules of n-grams, of windows of n-grams, and of classes.
+
+    A window of K2 n-grams of K1 words covers K1 + K2 - 1 words and takes part iff they all belong to the text.
+
+    Args:
+        ngrams: from words to the first capsules.
+        windows: routes the n-grams of a window, window by window.
+        classes: routes the capsules of all windows to the classes.
+    """
+
+    def __init__(self, ngrams: NgramCaps, windows: ConvCaps1d, classes: ClassCaps) -> None:
+        super().__init__()
+        self.ngrams, self.windows, self.classes = ngrams, windows, classes
+
+    @property
+    def num_words(self) -> int:
+        """Words that a window covers."""
+        return self.ngrams.ngram_size + self.windows.kernel_size[0] - 1
+
+    def route(
+        self, words_BTE: Tensor, lengths_B: Tensor, *, return_trace: bool = False
+    ) -> tuple[Capsules, RoutingResult, RoutingResult]:
+        """The capsules of the n-grams, and how they were routed to windows and classes.
+
+        Shapes:
+            words: (B, T, E); lengths: (B,); results: windows (B, T - K1 - K2 + 2, D, d), classes (B, J, d)
+        """
+        lengths_B = lengths_B.clamp_min(self.num_words)
+        ngrams = self.ngrams(words_BTE)
+        num_ngrams = ngrams.poses.shape[1]
+        ngram_mask = window_mask(lengths_B, num_ngrams, self.ngrams.ngram_size)
+        windows = self.windows.route(ngrams, mask=ngram_mask, return_trace=return_trace)
+        mask = window_mask(lengths_B, windows.capsules.poses.shape[1], self.num_words)
+        return ngrams, windows, self.classes.route(windows.capsules, mask=mask, return_trace=return_trace)
+
+    def forward(self, words_BTE: Tensor, lengths_B: Tensor) -> Capsules:
+        return self.route(words_BTE, lengths_B)[2].capsules
+
+
+class TextCapsules(TextModel):
+    """One branch of capsules per n-gram size; the poses of the classes are averaged over the branches.
+
+    Args:
+        num_tokens, embedding_size, word_dropout, num_classes, multi_label: see TextModel.
+        ngram_sizes: K1 of each branch.
+        channels: B, features of an n-gram.
+        types: (C, D), capsule types of n-grams and of windows.
+        pose_size: d.
+        window: K2, n-grams of a window.
+        weights: "full" (one transformation per place in the window and type) or "shared" (one per parent type).
+        routing, routing_options: of windows and classes.
+        noise_class: one more class, outside loss and answer, that may catch words which say nothing.
+        leaky: an extra parent with logit 0 joins every softmax and its share is dropped.
+        partial: partial normalisation: in training only a random half of the window types takes part in a softmax.
+        amend: multiply couplings by the activation of the child.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_tokens: int,
+        num_classes: int,
+        multi_label: bool = False,
+        embedding_size: int = 100,
+        word_dropout: float = 0.5,
+        ngram_sizes: tuple[int, ...],
+        channels: int = 32,
+        types: tuple[int, int] = (32, 16),
+        pose_size: int = 16,
+        window: int = 3,
+        weights: str = "full",
+        routing: str = "dynamic",
+        routing_options: dict[str, Any] | None = None,
+        noise_class: bool = False,
+        leaky: bool = False,
+        partial: bool = False,
+        amend: bool = False,
+    ) -> None:
+        super().__init__(
+            num_tokens=num_tokens,
+            num_classes=num_classes,
+            multi_label=multi_label,
+            embedding_size=embedding_size,
+            word_dropout=word_dropout,
+            ngram_sizes=list(ngram_sizes),
+            channels=channels,
+            types=list(types),
+            pose_size=pose_size,
+            window=window,
+            weights=weights,
+            routing=routing,
+            routing_options=routing_options,
+            noise_class=noise_class,
+            leaky=leaky,
+            partial=partial,
+            amend=amend,
+        )
+        if not ngram_sizes:
+            raise ValueError("ngram_sizes must name at least one size, such as (3,)")
+        switches = {name: True for name, is_on in (("leaky", leaky), ("amend", amend)) if is_on}
+        options = (routing_options or {}) | switches
+        window_options = options | ({"partial": PARTIAL_SHARE} if partial else {})
+        ngram_types, window_types = types
+        branches = [
+            TextBranch(
+                NgramCaps(embedding_size, channels, ngram_types, pose_size, check_count("n-gram size", size)),
+                ConvCaps1d(
+                    ngram_types,
+                    window_types,
+                    pose_size,
+                    pose_size,
+                    window,
+                    weights=weights,
+                    routing=create_routing(routing, **window_options),
+                ),
+                ClassCaps(
+                    window_types,
+                    num_classes + noise_class,
+                    pose_size,
+                    pose_size,
+                    weights=weights,
+                    coordinates=False,
+                    weight_std=0.05,  # classes start short although a text has many windows
+                    routing=create_routing(routing, **options),
+                ),
+            )
+            for size in ngram_sizes
+        ]
+        self.branches = nn.ModuleList(branches)
+        self.least_length = max(branch.num_words for branch in branches)
+
+    def forward(self, tokens: Tensor, classes: Tensor | None = None) -> ModelOutput:
+        words, lengths = self.embed(tokens)
+        return self.combine([branch(words, lengths) for branch in self.branches])
+
+    def combine(self, branches: list[Capsules]) -> ModelOutput:
+        """Classes from those of all branches, without the noise class."""
+        if len(branches) == 1:
+            poses, activations = branches[0]
+        else:
+            poses = torch.stack([branch.poses for branch in branches]).mean(0)
+            activations = length(poses)
+        return ModelOutput(activations[:, : self.num_classes], poses[:, : self.num_classes])
+
+
+class TextCapsuleA(TextCapsules):
+    """Capsule-A of Zhao et al. (2018): one size of n-grams.
+
+    Example:
+        >>> model = TextCapsuleA(num_tokens=50, num_classes=2)
+        >>> model(torch.randint(1, 50, (4, 9))).scores.shape
+        torch.Size([4, 2])
+    """
+
+    name = "text-capsule-a"
+
+    def __init__(self, *, ngram_sizes: tuple[int, ...] = (3,), **options: Any) -> None:
+        super().__init__(ngram_sizes=ngram_sizes, **options)
+
+
+class TextCapsuleB(TextCapsules):
+    """Capsule-B of Zhao et al. (2018): n-grams of 3, 4 and 5 words, class poses averaged."""
+
+    name = "text-capsule-b"
+
+    def __init__(self, *, ngram_sizes: tuple[int, ...] = (3, 4, 5), **options: Any) -> None:
+        super().__init__(ngram_sizes=ngram_sizes, **options)
