@@ -132,14 +132,20 @@ def draw_report(
     folder: Path, predictor: Predictor, test: ImageSet, probabilities: np.ndarray, result: dict[str, Any]
 ) -> None:
     """Write report.png: curves, confusion, worst mistakes, reconstructions."""
-    labels = test.labels if test.labels.ndim == 1 else test.labels.argmax(1)
-    predicted = probabilities.argmax(1)
-    wrong = np.flatnonzero(predicted != labels)
-    wrong = wrong[np.argsort(-probabilities[wrong, predicted[wrong]])][:10]
-    names = predictor.labels
+    names, classes = predictor.labels, np.arange(test.num_classes)
+    if test.is_multi_label:
+        truth, found = test.labels, probabilities >= 0.5
+    else:
+        truth, found = test.labels[:, None] == classes, probabilities.argmax(1)[:, None] == classes
+    confidence = np.where(found & ~truth, probabilities, 0).max(1)
+    wrong = np.flatnonzero((found != truth).any(1))
+    wrong = wrong[np.argsort(-confidence[wrong], kind="stable")][:10]
+
+    def listed(flags: np.ndarray) -> str:
+        return " + ".join(names[index] for index in np.flatnonzero(flags)) or "nothing"
+
     mistakes = [
-        (test.images[i], f"{names[labels[i]]} taken for\n{names[predicted[i]]} ({probabilities[i, predicted[i]]:.2f})")
-        for i in wrong
+        (test.images[i], f"{listed(truth[i])} taken for\n{listed(found[i])} ({confidence[i]:.2f})") for i in wrong
     ]
     output = predictor.run(test.images[:10])
     pairs = []
@@ -147,7 +153,7 @@ def draw_report(
         inputs = predictor.model.preprocessing(test.images[:10])
         pairs = list(zip(inputs.numpy(), output.reconstruction.numpy(), strict=True))
     title = f"{predictor.model.name}: {100 * result['accuracy']:.2f} % of {len(test):,} test images right"
-    confusion = confusion_matrix(torch.from_numpy(predicted), torch.from_numpy(labels), len(names)).numpy()
+    confusion = confusion_matrix(torch.from_numpy(found), torch.from_numpy(truth)).numpy()
     history = MetricsFile(folder).read()
     training_report(history, confusion, names, mistakes, pairs, title=title).savefig(folder / REPORT, dpi=120)
 

@@ -44,7 +44,10 @@ def is_right(probabilities: Tensor, targets: Tensor, threshold: float = 0.5) -> 
     return ((probabilities >= threshold) == targets.bool()).all(-1)
 
 
-def confusion_matrix(predicted: Tensor, targets: Tensor, num_classes: int) -> Tensor:
-    """Counts of (true class, predicted class): (J, J)."""
-    index = targets * num_classes + predicted
-    return torch.bincount(index, minlength=num_classes**2).view(num_classes, num_classes)
+def confusion_matrix(found: Tensor, truth: Tensor) -> Tensor:
+    """Counts of (true class, found class), from bool (n, J) both: (J, J).
+
+    A class that is found counts for itself; a class that is missed counts for every class found in its place.
+    """
+    missed, spurious = (truth & ~found).double(), (found & ~truth).double()
+    return (missed.T @ spurious).long() + (truth & found).sum(0).diag()
