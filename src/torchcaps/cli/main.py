@@ -21,6 +21,7 @@ COMMANDS = {
     "train": "Train",
     "evaluate": "Evaluate",
     "predict": "Predict",
+    "data": "Data",
     "models": "Models",
     "doctor": "Doctor",
     "benchmark": "Benchmark",

@@ -5,6 +5,7 @@ import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Protocol
 
@@ -22,7 +23,7 @@ class Readable(Protocol):
 
 
 @contextmanager
-def opened(path: Path, kind: str) -> Iterator[tuple[Readable, bool]]:
+def opened(path: Path, kind: str) -> Iterator[tuple[BufferedIOBase, bool]]:
     """An open file and whether it is compressed with gzip, which its first bytes tell.
 
     Args:
