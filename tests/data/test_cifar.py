@@ -1,5 +1,6 @@
 """CIFAR-10's archives, made here byte by byte, and pickles that want more than they may."""
 
+import gzip
 import io
 import os
 import pickle
@@ -217,7 +218,22 @@ def test_an_archive_that_unpacks_without_end_is_refused(tmp_path):
         file.fileobj.write(member.tobuf())
         file.fileobj.write(bytes(2**20))
     tracemalloc.start()
-    with pytest.raises(ValueError, match="unpacks to more than 536870912 bytes: it is not CIFAR-10"):
+    with pytest.raises(ValueError, match="unpacks to more than 268435456 bytes: it is not CIFAR-10"):
         load_data(archive)
     assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.REGTYPE])
+def test_headers_and_tails_without_end_are_refused(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr("torchcaps.data.cifar.MAX_ARCHIVE", 2**21)
+    archive = tmp_path / "cifar-10-binary.tar.gz"
+    member = tarfile.TarInfo("long")
+    member.type, member.size = kind, 0 if kind == tarfile.REGTYPE else 2**32
+    with gzip.open(archive, "wb") as file:
+        file.write(member.tobuf(tarfile.USTAR_FORMAT) + bytes(2**25))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="unpacks to more than 2097152 bytes: it is not CIFAR-10"):
+        load_data(archive)
+    assert tracemalloc.get_traced_memory()[1] < 2**23
     tracemalloc.stop()

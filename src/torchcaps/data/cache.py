@@ -7,10 +7,13 @@ deleted at any time. A cached array is known by the files it was made from, thei
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
+from math import prod
 from pathlib import Path
 
 import numpy as np
 from numpy.lib import format as npy
+
+from torchcaps.data.files import check_memory
 
 CACHE_VARIABLE = "TORCHCAPS_CACHE"
 
@@ -52,6 +55,7 @@ def cached_array(
                 outdated.unlink(missing_ok=True)
         return np.asarray(np.load(path, mmap_mode="c"))
     except OSError:  # no place, or no room; if it is `make` that cannot read, it says so again
+        check_memory(sources[0], prod(shape))
         return _in_memory(shape, make())
 
 

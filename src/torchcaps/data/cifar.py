@@ -9,12 +9,13 @@ import io
 import pickle
 import tarfile
 from collections.abc import Callable
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from torchcaps.data.files import CHUNK, naming, opened
+from torchcaps.data.files import naming, opened
 from torchcaps.data.sets import ImageSet, check_label_range
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -23,8 +24,9 @@ TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST = ("test_batch",)
 ARCHIVES = ("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz")
 FOLDERS = ("cifar-10-batches-bin", "cifar-10-batches-py")
+BLOCK = 2**16
 MAX_BATCH = 2**26  # bytes; the official ones have 31 million
-MAX_ARCHIVE = 2**29  # bytes once unpacked; the official ones have 186 million
+MAX_ARCHIVE = 2**28  # bytes once unpacked; the official ones have 186 million
 
 
 def find_cifar(folder: Path) -> Path | None:
@@ -70,22 +72,41 @@ def _packed(archive: Path) -> dict[str, Batch]:
     """The batches of an archive, read in one pass and never written to disk."""
     batches = {}
     try:
-        with opened(archive, "an archive of CIFAR-10") as (file, _), tarfile.open(fileobj=file, mode="r|") as members:
-            for member in members:
-                if member.offset_data + member.size > MAX_ARCHIVE:
-                    raise ValueError(f"{archive} unpacks to more than {MAX_ARCHIVE} bytes: it is not CIFAR-10")
-                name = Path(member.name).name.removesuffix(".bin")
-                if member.isreg() and name in (*TRAIN, *TEST):
-                    _check_size(archive / member.name, member.size)
-                    content = members.extractfile(member)
-                    assert content is not None  # regular members have one
-                    batches[name] = _decode(archive / member.name, content.read())
-            for _ in range(MAX_ARCHIVE // CHUNK):  # to the end, where gzip has its checksum
-                if not file.read(CHUNK):
-                    break
+        with opened(archive, "an archive of CIFAR-10") as (file, _):
+            limited = _Limited(file, archive)
+            with tarfile.open(fileobj=limited, mode="r|") as members:
+                for member in members:
+                    limited.check(member.offset_data + member.size)
+                    name = Path(member.name).name.removesuffix(".bin")
+                    if member.isreg() and name in (*TRAIN, *TEST):
+                        _check_size(archive / member.name, member.size)
+                        content = members.extractfile(member)
+                        assert content is not None  # regular members have one
+                        batches[name] = _decode(archive / member.name, content.read())
+            while limited.read(BLOCK):  # to the end, where gzip has its checksum
+                pass
     except (tarfile.TarError, OSError) as error:
         raise ValueError(f"{archive} is not a tar archive, or is truncated or damaged: {error}") from error
     return batches
+
+
+class _Limited(BufferedIOBase):
+    """An open archive that gives no more bytes than CIFAR-10 can have."""
+
+    def __init__(self, file: BufferedIOBase, path: Path) -> None:
+        self.file, self.path, self.num_bytes = file, path, 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """The next bytes."""
+        content = self.file.read(size)
+        self.num_bytes += len(content)
+        self.check(self.num_bytes)
+        return content
+
+    def check(self, num_bytes: int) -> None:
+        """Refuse an archive of more bytes."""
+        if num_bytes > MAX_ARCHIVE:
+            raise ValueError(f"{self.path} unpacks to more than {MAX_ARCHIVE} bytes: it is not CIFAR-10")
 
 
 def _check_size(path: Path, num_bytes: int) -> None:
