@@ -35,6 +35,7 @@ FLOORS = {
     "training": 7,
     "viz": 7,
     "estimators": 8,
+    "export": 7,
     "runs": 8,
     "benchmark": 8,
     "cli": 9,

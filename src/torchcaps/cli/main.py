@@ -21,6 +21,7 @@ COMMANDS = {
     "train": "Train",
     "evaluate": "Evaluate",
     "predict": "Predict",
+    "export": "Export",
     "data": "Data",
     "models": "Models",
     "doctor": "Doctor",

@@ -1,0 +1,264 @@
+"""A trained model as a file that runs without torchcaps: ONNX, torch.export, or a compiled AOTInductor package.
+
+Routing is exported in its reference form, plain operations of torch, with any number of images at a time. Every file is
+run before it counts as written, and must agree with the model.
+"""
+
+import json
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from torchcaps import __version__
+from torchcaps.checks import check_choice
+from torchcaps.models import ImageModel
+from torchcaps.routing import use_backend
+
+INPUT, OUTPUTS = "images", ("probabilities", "scores")
+TOLERANCE = 1e-4
+METADATA = "torchcaps.json"  # of the extra file in a torch.export archive, and the key in the other formats
+
+Run = Callable[[np.ndarray], list[np.ndarray]]
+
+
+class ExportError(ValueError):
+    """The model could not be exported, or the file does not compute what the model does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """What a file takes and gives; stored inside it as JSON.
+
+    Attributes:
+        model: name of the model.
+        version: of torchcaps.
+        input_shape: of one input after the batch axis: (C, H, W), or (H, W, C) with preprocessing inside.
+        input_type: "float32", or "uint8" with preprocessing inside.
+        preprocessing: what has to happen to raw images before; None when it happens inside.
+        labels: of the columns of the outputs.
+        multi_label: several classes may be true at once.
+        outputs: their names: probabilities and scores, each (batch, classes).
+    """
+
+    model: str
+    version: str
+    input_shape: tuple[int, ...]
+    input_type: str
+    preprocessing: dict[str, Any] | None
+    labels: tuple[str, ...]
+    multi_label: bool
+    outputs: tuple[str, ...] = OUTPUTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """A written file, how far its answers are from the model's at most, and what it says about itself."""
+
+    path: Path
+    difference: float
+    description: Description
+
+
+class Classifier(nn.Module):
+    """The part of a model that is exported: images to probabilities and scores."""
+
+    def __init__(self, model: ImageModel, *, include_preprocessing: bool) -> None:
+        super().__init__()
+        self.model = model
+        self.preprocessing = model.preprocessing if include_preprocessing else None
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, C, H, W), or raw uint8 (B, H, W, C) with preprocessing -> probabilities and scores, (B, J) each."""
+        output = self.model(images if self.preprocessing is None else self.preprocessing(images))
+        return self.model.probabilities(output), output.scores
+
+
+def export_model(
+    model: ImageModel,
+    path: Path,
+    *,
+    format: str = "onnx",
+    include_preprocessing: bool = False,
+    input_size: tuple[int, int] | None = None,
+) -> Exported:
+    """Write a model to a file that needs no torchcaps.
+
+    Args:
+        model: a trained model; its decoder is left out.
+        path: of the file.
+        format: "onnx" (for onnxruntime and others), "torch-export" (for torch.export.load) or "aoti" (compiled for this
+            machine, for torch._inductor.aoti_load_package).
+        include_preprocessing: the file takes raw uint8 images (n, h, w, c) instead of the model's float32 (n, C, H, W).
+        input_size: (h, w) of the raw images; by default the size to which preprocessing brings them.
+    """
+    kind = FORMATS[check_choice("format", format, FORMATS)]
+    if path.suffix != kind.suffix:
+        raise ValueError(f"a file of format {format} is called something{kind.suffix}, got {path.name}")
+    if input_size is not None and not include_preprocessing:
+        raise ValueError("input_size is the size of raw images; it goes together with include_preprocessing")
+    if not path.resolve().parent.is_dir():
+        raise ValueError(f"the folder of {path} does not exist; create it first")
+    if (reason := kind.why_not()) is not None:
+        raise ExportError(reason)
+    model = _without_decoder(model)
+    classifier = Classifier(model, include_preprocessing=include_preprocessing).eval()
+    description = _describe(model, include_preprocessing, input_size)
+    temporary = path.with_name(f".{os.getpid()}.{path.name}")
+    try:
+        with torch.no_grad(), use_backend("reference"), _quiet():
+            program = torch.export.export(
+                classifier, (torch.from_numpy(_inputs(description, 2)),), dynamic_shapes={INPUT: {0: Dim("batch")}}
+            )
+            kind.write(program, temporary, description)
+            difference = _difference(classifier, kind.load(temporary), description)
+        if not difference <= TOLERANCE:
+            raise ExportError(f"the {format} file differs from the model by {difference:.1e}; it was not written")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return Exported(path=path, difference=difference, description=description)
+
+
+def _without_decoder(model: ImageModel) -> ImageModel:
+    """A copy on the CPU that computes probabilities and nothing else."""
+    copied = deepcopy(model).cpu().requires_grad_(False)
+    if getattr(copied, "decoder", None) is not None:
+        setattr(copied, "decoder", None)  # noqa: B010 (not every model has one)
+    return copied
+
+
+def _describe(model: ImageModel, include_preprocessing: bool, input_size: tuple[int, int] | None) -> Description:
+    preprocessing = model.preprocessing
+    raw_shape = (*(input_size or preprocessing.image_size), preprocessing.channels)
+    return Description(
+        model=model.name,
+        version=__version__,
+        input_shape=raw_shape if include_preprocessing else model.image_shape,
+        input_type="uint8" if include_preprocessing else "float32",
+        preprocessing=None if include_preprocessing else preprocessing.to_dict(),
+        labels=model.labels,
+        multi_label=model.multi_label,
+    )
+
+
+def _inputs(description: Description, num: int) -> np.ndarray:
+    """Random images as the file takes them."""
+    shape, generator = (num, *description.input_shape), np.random.default_rng(num)
+    if description.input_type == "uint8":
+        return generator.integers(0, 256, shape, dtype=np.uint8)
+    return generator.random(shape, dtype=np.float32)
+
+
+def _difference(classifier: Classifier, run: Run, description: Description) -> float:
+    """The largest difference between file and model for one, three and eight images."""
+    largest = 0.0
+    for num in (1, 3, 8):
+        images = _inputs(description, num)
+        for theirs, ours in zip(run(images), classifier(torch.from_numpy(images)), strict=True):
+            largest = max(largest, float(np.abs(theirs - ours.numpy()).max()))
+            if theirs.shape != tuple(ours.shape) or np.isnan(theirs).any():
+                return float("nan")
+    return largest
+
+
+# One pair of functions for each format: write a program, and load what was written.
+
+
+def _why_not_onnx() -> str | None:
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        return f"ONNX needs {error.name}: pip install 'torchcaps[onnx]'"
+    return None
+
+
+def _write_onnx(program: ExportedProgram, path: Path, description: Description) -> None:
+    written = torch.onnx.export(program, dynamo=True, output_names=list(OUTPUTS), verbose=False)
+    assert written is not None
+    written.model.metadata_props[METADATA] = json.dumps(asdict(description))
+    written.save(path, external_data=False)
+
+
+def load_onnx(path: Path) -> Run:
+    """Run an ONNX file in onnxruntime."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return lambda images: [np.asarray(output) for output in session.run(list(OUTPUTS), {INPUT: images})]
+
+
+def _write_torch_export(program: ExportedProgram, path: Path, description: Description) -> None:
+    torch.export.save(program, path, extra_files={METADATA: json.dumps(asdict(description))})
+
+
+def _load_torch_export(path: Path) -> Run:
+    module = torch.export.load(path).module()
+    return lambda images: [output.numpy() for output in module(torch.from_numpy(images))]
+
+
+def _why_not_aoti() -> str | None:
+    from torch._inductor import cpp_builder
+
+    try:
+        cpp_builder.get_cpp_compiler()
+    except RuntimeError:
+        return "AOTInductor compiles and found no C++ compiler; install g++ or choose another format"
+    return None
+
+
+def _write_aoti(program: ExportedProgram, path: Path, description: Description) -> None:
+    from torch._inductor import aoti_compile_and_package
+
+    options = {"aot_inductor.metadata": {METADATA: json.dumps(asdict(description))}}
+    aoti_compile_and_package(program, package_path=str(path), inductor_configs=options)
+
+
+def _load_aoti(path: Path) -> Run:
+    from torch._inductor import aoti_load_package
+
+    package = aoti_load_package(str(path))
+    return lambda images: [output.numpy() for output in package(torch.from_numpy(images))]
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a kind of file is written and run, and why that is not possible here."""
+
+    suffix: str
+    why_not: Callable[[], str | None]
+    write: Callable[[ExportedProgram, Path, Description], None]
+    load: Callable[[Path], Run]
+
+
+FORMATS = {
+    "onnx": Format(".onnx", _why_not_onnx, _write_onnx, load_onnx),
+    "torch-export": Format(".pt2", lambda: None, _write_torch_export, _load_torch_export),
+    "aoti": Format(".pt2", _why_not_aoti, _write_aoti, _load_aoti),
+}
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what exporters say about their own inside to themselves."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,156 @@
+"""Exported files compute what the model does, say what they are, and need no torchcaps."""
+
+import json
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+
+from models.test_models import COMBINATIONS, small
+from torchcaps import export
+from torchcaps.cli import main
+from torchcaps.export import METADATA, ExportError, export_model
+from torchcaps.models import create_model
+from torchcaps.preprocessing import Preprocessing
+
+ALONE = """
+import sys
+sys.modules["torchcaps"] = None  # as if it were not installed
+import numpy as np, torch
+images = np.load({images!r})
+{code}
+np.save({out!r}, np.asarray(probabilities))
+"""
+CODE = {
+    "onnx": "import onnxruntime as o; probabilities, _ = o.InferenceSession({path!r}).run(None, {{'images': images}})",
+    "torch-export": "probabilities = torch.export.load({path!r}).module()(torch.from_numpy(images))[0]",
+    "aoti": "probabilities = torch._inductor.aoti_load_package({path!r})(torch.from_numpy(images))[0]",
+}
+
+
+def run_alone(format: str, path, images: np.ndarray, folder) -> np.ndarray:
+    """What a file answers in a process that has no torchcaps."""
+    np.save(folder / "images.npy", images)
+    names = {"images": str(folder / "images.npy"), "out": str(folder / "out.npy")}
+    code = ALONE.format(code=CODE[format].format(path=str(path)), **names)
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+    return np.load(folder / "out.npy")
+
+
+def eager(model, images: np.ndarray, *, raw: bool) -> np.ndarray:
+    with torch.inference_mode():
+        prepared = model.preprocessing(images) if raw else torch.from_numpy(images)
+        return model.probabilities(model(prepared)).numpy()
+
+
+def standardising(name: str = "cnn-small", **options):
+    """A small model for crops of 18 x 17 from standardised images of 20 x 20."""
+    torch.manual_seed(0)
+    model = create_model(name, image_shape=(2, 18, 17), num_classes=3, **options).eval()
+    model.preprocessing = Preprocessing(image_size=(20, 20), channels=2, scaling="standardise", crop=(18, 17))
+    model.labels = ("cat", "dog", "owl")
+    return model
+
+
+def test_onnx_equals_eager(tmp_path):
+    exported = export_model(small("matrix-capsnet-small", "em").eval(), tmp_path / "model.onnx")
+    assert exported.difference <= 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "routing"), COMBINATIONS)
+def test_every_model_and_routing_as_onnx(name, routing, tmp_path):
+    model = small(name, routing).eval()
+    export_model(model, tmp_path / "model.onnx")
+    images = np.random.default_rng(5).random((5, *model.image_shape), dtype=np.float32)
+    answers, _ = export.load_onnx(tmp_path / "model.onnx")(images)
+    np.testing.assert_allclose(answers, eager(model, images, raw=False), atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "routing"), [c for c in COMBINATIONS if c[1] in (None, "dynamic", "em")])
+def test_more_models_by_torch_export(name, routing, tmp_path):
+    assert export_model(small(name, routing).eval(), tmp_path / "model.pt2", format="torch-export").difference <= 1e-5
+
+
+@pytest.mark.parametrize("format", ["onnx", "torch-export", pytest.param("aoti", marks=pytest.mark.slow)])
+def test_a_file_with_preprocessing_runs_alone(format, tmp_path):
+    model, path = (
+        standardising("capsnet-small", multi_label=format == "onnx"),
+        tmp_path / f"model{export.FORMATS[format].suffix}",
+    )
+    exported = export_model(model, path, format=format, include_preprocessing=True, input_size=(40, 40))
+    assert exported.description.input_shape == (40, 40, 2)
+    assert exported.description.preprocessing is None
+    images = np.random.default_rng(0).integers(0, 256, (4, 40, 40, 2), dtype=np.uint8)
+    answers = run_alone(format, path, images, tmp_path)
+    np.testing.assert_allclose(answers, eager(model, images, raw=True), atol=1e-4)
+
+
+def test_a_file_says_what_it_is(tmp_path):
+    model = standardising()
+    export_model(model, tmp_path / "model.pt2", format="torch-export")
+    with zipfile.ZipFile(tmp_path / "model.pt2") as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(METADATA)]
+        stored = json.loads(archive.read(name))
+    assert stored["labels"] == ["cat", "dog", "owl"]
+    assert stored["input_shape"] == [2, 18, 17]
+    assert Preprocessing.from_dict(stored["preprocessing"]) == model.preprocessing
+    assert not [path for path in tmp_path.iterdir() if path.name != "model.pt2"]
+
+
+def test_onnx_keeps_the_description(tmp_path):
+    import onnx
+
+    export_model(standardising(), tmp_path / "model.onnx")
+    model = onnx.load(tmp_path / "model.onnx")
+    stored = {entry.key: entry.value for entry in model.metadata_props}
+    assert json.loads(stored[METADATA])["labels"] == ["cat", "dog", "owl"]
+    assert not model.graph.input[0].type.tensor_type.shape.dim[0].dim_value  # any number of images
+
+
+def test_a_wrong_file_is_not_left_behind(tmp_path, monkeypatch):
+    kind = export.FORMATS["torch-export"]
+    wrong = export.Format(
+        kind.suffix, kind.why_not, kind.write, lambda path: lambda images: [np.zeros((len(images), 3))] * 2
+    )
+    monkeypatch.setitem(export.FORMATS, "torch-export", wrong)
+    with pytest.raises(ExportError, match="differs from the model by .* it was not written"):
+        export_model(standardising(), tmp_path / "model.pt2", format="torch-export")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("model.onnx", {"format": "onxx"}, "did you mean 'onnx'"),
+        ("model.onnx", {"format": "aoti"}, "a file of format aoti is called something.pt2, got model.onnx"),
+        ("model.onnx", {"input_size": (9, 9)}, "it goes together with include_preprocessing"),
+        ("nowhere/model.onnx", {}, "nowhere/model.onnx does not exist"),
+    ],
+)
+def test_errors_are_sentences(name, options, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        export_model(standardising(), tmp_path / name, **options)
+
+
+def test_missing_parts_are_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ExportError, match=r"ONNX needs onnxruntime: pip install 'torchcaps\[onnx\]'"):
+        export_model(standardising(), tmp_path / "model.onnx")
+
+
+def test_command(tmp_path, monkeypatch, capsys):
+    standardising().save_pretrained(tmp_path / "animals")
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", "animals", "--format", "torch-export"]) == 0
+    out = capsys.readouterr().out
+    assert "input:         images, float32 (batch, 2, 18, 17)" in out
+    assert "preprocessing: yours to do: image_size [20, 20], channels 2, scaling standardise, crop [18, 17]" in out
+    assert "outputs:       probabilities and scores, (batch, 3)" in out
+    assert (tmp_path / "animals.pt2").exists()
+    assert main(["export", "nothing"]) == 2
+    assert "no model at 'nothing'" in capsys.readouterr().err
