@@ -14,6 +14,8 @@ from torchcaps.data.made import make_sets
 from torchcaps.data.norb import has_norb_files, read_norb_folder
 from torchcaps.data.npz import read_npz
 from torchcaps.data.sets import DataSet, ImageSet
+from torchcaps.data.text import SOURCES as TEXT_SOURCES
+from torchcaps.data.text import Columns, is_text, load_texts
 
 EMBEDDED = Path(__file__).parent / "embedded"
 HOME_VARIABLE = "TORCHCAPS_DATA"
@@ -106,8 +108,13 @@ SOURCES = {
 }
 
 
-def load_data(name_or_path: str | Path = "digits", *, image_size: tuple[int, int] | None = None) -> DataSet:
-    """Load images with labels, by name or from a path.
+def load_data(
+    name_or_path: str | Path = "digits",
+    *,
+    image_size: tuple[int, int] | None = None,
+    columns: Columns | None = None,
+) -> DataSet:
+    """Load images or texts with labels, by name or from a path.
 
     Args:
         name_or_path: "digits" (embedded); "mnist", "fashion-mnist", "cifar10" or "smallnorb" (a folder of that name in
@@ -118,6 +125,8 @@ def load_data(name_or_path: str | Path = "digits", *, image_size: tuple[int, int
         image_size: (height, width) at which to keep pictures that are too large. A folder of images is stretched to
             it (to the median of the training images when not given); smallNORB is reduced by means of blocks (left
             as it is when not given, and then mapped into memory).
+        columns: where texts and labels are in a table; texts are read by `torchcaps.data.text.load_texts`, which see
+            for their names and formats.
 
     Example:
         >>> data = load_data("digits")
@@ -125,6 +134,12 @@ def load_data(name_or_path: str | Path = "digits", *, image_size: tuple[int, int
         ((5000, 28, 28), 1000, '3')
     """
     source, image_size = SOURCES.get(str(name_or_path)), _checked_size(image_size)
+    if str(name_or_path) in TEXT_SOURCES or (source is None and is_text(Path(name_or_path).expanduser())):
+        if image_size is not None:
+            raise ValueError(f"image_size is for images; {name_or_path} holds texts")
+        return load_texts(name_or_path, columns)
+    if columns is not None and columns != Columns():
+        raise ValueError(f"text and label columns are for tables of texts; {name_or_path} is none")
     if source is None:
         path = Path(name_or_path).expanduser()
         train, test = _read_path(path, image_size)
@@ -139,10 +154,11 @@ def load_data(name_or_path: str | Path = "digits", *, image_size: tuple[int, int
 
 def _read_path(path: Path, image_size: tuple[int, int] | None) -> tuple[ImageSet, ImageSet | None]:
     if not path.exists():
-        near = get_close_matches(str(path), SOURCES, n=1)
+        names = (*SOURCES, *TEXT_SOURCES)
+        near = get_close_matches(str(path), names, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise FileNotFoundError(
-            f"no data called {str(path)!r}: {hint}It is neither one of {', '.join(SOURCES)} nor a folder or .npz file; "
+            f"no data called {str(path)!r}: {hint}It is neither one of {', '.join(names)} nor a folder or file; "
             f"give a path, or put the files of a named set into ${HOME_VARIABLE}/NAME"
         )
     if path.is_dir() and has_norb_files(path):
