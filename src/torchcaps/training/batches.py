@@ -9,14 +9,16 @@ from torch import Tensor
 
 from torchcaps.data.augment import Augmentation
 from torchcaps.data.sets import ImageSet
+from torchcaps.data.text import TextEncoding, bucket
+from torchcaps.encoding import pad
 from torchcaps.preprocessing import Preprocessing
 
 # Distinct streams of random numbers.
-ORDER, AUGMENT, DROPOUT = range(3)
+ORDER, AUGMENT, DROPOUT, BUCKETS = range(4)
 
 
-class LabelledImages(Protocol):
-    """Any map-style dataset of (image, label): an ImageSet, or a torch Dataset."""
+class Examples(Protocol):
+    """Any map-style dataset of (image or text, label): an ImageSet, a TextSet, or a torch Dataset."""
 
     def __len__(self) -> int: ...
 
@@ -38,7 +40,7 @@ class Batches:
 
     Args:
         data: an ImageSet (read whole batches at once) or any dataset of (image, label).
-        preprocessing: from raw images to the model's input.
+        preprocessing: from raw inputs to the model's.
         augmentation: of training images, None for none.
         batch_size: over all processes.
         seed: of order and augmentation.
@@ -47,8 +49,8 @@ class Batches:
 
     def __init__(
         self,
-        data: LabelledImages,
-        preprocessing: Preprocessing,
+        data: Examples,
+        preprocessing: Any,
         *,
         batch_size: int,
         augmentation: Augmentation | None = None,
@@ -69,6 +71,10 @@ class Batches:
     def order(self, epoch: int) -> Tensor:
         """The order of the examples in one epoch."""
         return torch.randperm(len(self.data), generator=generator(self.seed, ORDER, epoch))
+
+    def evaluation_order(self) -> Tensor:
+        """The order in which the examples are evaluated."""
+        return torch.arange(len(self.data))
 
     def indices(self, order: Tensor, step: int) -> Tensor:
         """The examples of one step."""
@@ -102,3 +108,55 @@ class Batches:
         if isinstance(self.data, ImageSet):
             return torch.from_numpy(self.data.labels)
         return torch.as_tensor(np.stack([np.asarray(self.data[index][1]) for index in range(len(self.data))]))
+
+
+class TextBatches(Batches):
+    """Batches of texts of similar length; the texts are encoded once.
+
+    Args:
+        data: any dataset of (text, label).
+        encoding: from texts to numbers.
+        batch_size, seed, least_size: see Batches.
+    """
+
+    def __init__(
+        self, data: Examples, encoding: TextEncoding, *, batch_size: int, seed: int = 0, least_size: int = 1
+    ) -> None:
+        super().__init__(data, encoding, batch_size=batch_size, seed=seed, least_size=least_size)
+        self.rows = encoding.encode([data[index][0] for index in range(len(data))])
+        self.lengths = np.array([len(row) for row in self.rows])
+        self.all_targets = super().targets()
+
+    def order(self, epoch: int) -> Tensor:
+        """Random, but such that a batch holds texts of similar length."""
+        draws = np.random.default_rng(stream_seed(self.seed, BUCKETS, epoch))
+        return torch.from_numpy(bucket(super().order(epoch).numpy(), self.lengths, self.batch_size, draws))
+
+    def evaluation_order(self) -> Tensor:
+        """By length."""
+        return torch.from_numpy(np.argsort(self.lengths, kind="stable"))
+
+    def read(self, indices: Tensor, part: slice, *, epoch: int | None = None, step: int = 0) -> tuple[Tensor, Tensor]:
+        """Tokens (n, T) and targets of one part of a batch."""
+        chosen = indices[part]
+        return pad([self.rows[index] for index in chosen.tolist()]), self.all_targets[chosen]
+
+    def targets(self) -> Tensor:
+        """Targets of all texts."""
+        return self.all_targets
+
+
+def make_batches(
+    data: Examples,
+    preprocessing: Preprocessing | TextEncoding,
+    *,
+    batch_size: int,
+    augmentation: Augmentation | None = None,
+    seed: int = 0,
+    least_size: int = 1,
+) -> Batches:
+    """Batches of images or of texts, by what prepares them; see Batches. Texts are not augmented."""
+    common: dict[str, Any] = {"batch_size": batch_size, "seed": seed, "least_size": least_size}
+    if isinstance(preprocessing, TextEncoding):
+        return TextBatches(data, preprocessing, **common)
+    return Batches(data, preprocessing, augmentation=augmentation, **common)

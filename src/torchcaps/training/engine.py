@@ -21,16 +21,16 @@ from accelerate.state import AcceleratorState
 from torch import Tensor
 
 from torchcaps import schedules
-from torchcaps.models import ImageModel
+from torchcaps.models import Model
 from torchcaps.nn import KMeansRouting
 from torchcaps.training import checkpoint
-from torchcaps.training.batches import DROPOUT, Batches, LabelledImages, stream_seed
+from torchcaps.training.batches import DROPOUT, Batches, Examples, make_batches, stream_seed
 from torchcaps.training.config import TrainingConfig
 from torchcaps.training.metrics import Tally, is_right
 from torchcaps.training.objective import balanced_weights, make_objective
 from torchcaps.training.optim import YOUNG_STEPS, learning_rate, make_optimizer, settle_batch_norm, update_average
 from torchcaps.training.processes import processes
-from torchcaps.training.tracking import MetricsFile
+from torchcaps.training.tracking import MetricsFile, check_trackers
 
 TRIAL_STEPS = 8
 PLATEAU_PATIENCE = 3
@@ -69,15 +69,15 @@ class Event:
     steps_per_epoch: int
     loss: float
     accuracy: float
-    images_per_second: float = 0.0
+    examples_per_second: float = 0.0
     is_epoch_end: bool = False
     validation_accuracy: float | None = None
 
 
 def fit(
-    model: ImageModel,
-    train: LabelledImages,
-    validation: LabelledImages | None = None,
+    model: Model,
+    train: Examples,
+    validation: Examples | None = None,
     config: TrainingConfig | None = None,
     *,
     folder: Path | None = None,
@@ -87,8 +87,8 @@ def fit(
     """Train a model in place; it ends with the weights that were best on validation, or the last without validation.
 
     Args:
-        model: what to train; its preprocessing is applied to the raw images.
-        train: an ImageSet or any dataset of (uint8 image, label).
+        model: what to train; its preprocessing is applied to the raw images or texts.
+        train: an ImageSet, a TextSet or any dataset of (uint8 image or text, label).
         validation: chooses the best epoch and drives plateaus and early stopping; never the test set.
         config: how.
         folder: where checkpoints and metrics go; a run that was stopped there is resumed. None keeps nothing.
@@ -109,9 +109,9 @@ class Trainer:
 
     def __init__(
         self,
-        model: ImageModel,
-        train: LabelledImages,
-        validation: LabelledImages | None,
+        model: Model,
+        train: Examples,
+        validation: Examples | None,
         config: TrainingConfig,
         *,
         folder: Path | None = None,
@@ -119,6 +119,7 @@ class Trainer:
         device: str = "auto",
     ) -> None:
         self.config, self.folder, self.on_event = config, folder, on_event
+        check_trackers(config.trackers)
         on_cpu = str(processes(device).device) == "cpu"
         AcceleratorState._reset_state()  # precision may differ from that of an earlier run in this process
         self.accelerator = Accelerator(
@@ -131,7 +132,7 @@ class Trainer:
             self.accelerator.init_trackers("torchcaps")
         self.device = self.accelerator.device
         preprocessing, batch_size = model.preprocessing, config.batch_size
-        self.batches = Batches(
+        self.batches = make_batches(
             train,
             preprocessing,
             batch_size=batch_size,
@@ -139,7 +140,7 @@ class Trainer:
             seed=config.seed,
             least_size=self.accelerator.num_processes,
         )
-        self.validation = None if validation is None else Batches(validation, preprocessing, batch_size=batch_size)
+        self.validation = None if validation is None else make_batches(validation, preprocessing, batch_size=batch_size)
         self.plain_model = model.to(self.device)
         self.objective = make_objective(model, config, self.class_weights())
         self.model, self.optimizer = self.accelerator.prepare(model, make_optimizer(model, config))
@@ -196,7 +197,7 @@ class Trainer:
         progress.step += 1
         seconds = time.monotonic() - started
         progress.seconds += seconds
-        self.tell(self.tally, images_per_second=len(indices) / seconds)
+        self.tell(self.tally, examples_per_second=len(indices) / seconds)
 
     def backward(self, indices: Tensor, step: int) -> None:
         """Gradients of the mean loss of a batch, whoever computes which part of it."""
@@ -281,7 +282,7 @@ class Trainer:
                 progress.plateau_factor *= 0.5
 
     @property
-    def evaluated_model(self) -> ImageModel:
+    def evaluated_model(self) -> Model:
         """The moving average if there is one, else the model itself."""
         return self.plain_model if self.average is None else self.average
 
@@ -289,7 +290,7 @@ class Trainer:
     def evaluate(self, batches: Batches) -> Tally:
         """Loss and accuracy over a whole dataset, each process taking its share of every batch."""
         tally, model = Tally.empty(self.device), self.evaluated_model.eval()
-        order = torch.arange(len(batches.data))
+        order = batches.evaluation_order()
         for step in range(batches.steps_per_epoch):
             indices = batches.indices(order, step)
             for part in self.parts(len(indices)):
@@ -381,7 +382,7 @@ class Trainer:
         self.plain_model.eval()
 
 
-def set_inverse_temperature(model: ImageModel, value: float) -> None:
+def set_inverse_temperature(model: Model, value: float) -> None:
     """Give all K-Means routings of a model this T, and let its saved form have it."""
     for module in model.modules():
         if isinstance(module, KMeansRouting):

@@ -7,14 +7,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from torchcaps.losses import margin_loss, reconstruction_loss, spread_loss
-from torchcaps.models import ImageModel, ModelOutput
+from torchcaps.models import Model, ModelOutput
 from torchcaps.schedules import spread_margin
 from torchcaps.training.config import TrainingConfig
 
 Objective = Callable[[ModelOutput, Tensor, Tensor, float], Tensor]
 
 
-def make_objective(model: ImageModel, config: TrainingConfig, class_weights: Tensor | None = None) -> Objective:
+def make_objective(model: Model, config: TrainingConfig, class_weights: Tensor | None = None) -> Objective:
     """(output, images, targets, progress in [0, 1]) -> loss of each example (B,)."""
     name = model.default_loss if config.loss == "auto" else config.loss
     if name == "spread" and model.multi_label:

@@ -16,7 +16,7 @@ class TrainingProgress:
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("loss {task.fields[loss]:.4f}  accuracy {task.fields[accuracy]:.2%}"),
-            TextColumn("{task.fields[speed]:.0f} images/s"),
+            TextColumn("{task.fields[speed]:.0f} examples/s"),
             TimeRemainingColumn(),
             console=console,
             transient=True,
@@ -50,5 +50,5 @@ class TrainingProgress:
             epoch=progress.epoch + 1,
             loss=event.loss,
             accuracy=event.accuracy,
-            speed=event.images_per_second,
+            speed=event.examples_per_second,
         )

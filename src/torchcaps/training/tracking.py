@@ -2,8 +2,23 @@
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from torchcaps.checks import check_choice
+
+
+def check_trackers(names: Sequence[str]) -> None:
+    """Raise if a tracker cannot be used here; accelerate alone would go on without it."""
+    from accelerate.tracking import LoggerType, get_available_trackers
+
+    here = [str(tracker) for tracker in get_available_trackers()]
+    for name in names:
+        check_choice("tracker", name, [str(kind) for kind in LoggerType if str(kind) != "all"])
+        if name not in here:
+            package = "'torchcaps[tensorboard]'" if name == "tensorboard" else name
+            raise ValueError(f"the tracker {name} is not installed: pip install {package}")
 
 
 class MetricsFile:
