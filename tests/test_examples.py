@@ -1,16 +1,20 @@
 """The examples run as scripts and learn; the routing of the user's own works everywhere the package's do."""
 
+import json
 import re
 import runpy
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from layers import KINDS, POSES, make_children, scalar
 from torchcaps import nn
 from torchcaps.capsules import Capsules
+from torchcaps.cli import main
+from torchcaps.predictor import load
 from torchcaps.routing import explain, use_backend
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -51,6 +55,22 @@ def test_the_users_routing_fits_into_another_example(run):
     assert "new_routing:AttentionRouting routing" in run(
         "capsule_head_on_cnn", "--routing", "new_routing:AttentionRouting", "--steps", "2"
     )
+
+
+def test_the_users_routing_trains_from_the_command_line(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    monkeypatch.chdir(EXAMPLES)  # where the file lies
+    generator = np.random.default_rng(0)
+    labels = np.arange(40) % 2
+    images = (generator.integers(0, 100, (40, 19, 19)) + 150 * labels[:, None, None]).astype(np.uint8)
+    np.savez(tmp_path / "data.npz", x_train=images, y_train=labels, x_test=images[:10], y_test=labels[:10])
+    options = ["--routing", "new_routing:AttentionRouting", "--epochs", "5", "--batch-size", "8"]
+    run = tmp_path / "run"
+    assert main(["train", "--data", str(tmp_path / "data.npz"), "--out", str(run), *options]) == 0
+    assert main(["evaluate", str(run), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["accuracy"] >= 0.9
+    assert type(load(run).model.class_capsules.routing).__name__ == "AttentionRouting"
 
 
 def test_token_pooling_learns_and_ignores_padding(run):

@@ -6,9 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pytest
 import torch
 
+from torchcaps.predictor import load
 from torchcaps.training.checkpoint import LAST, load_state
+from training.test_engine import stripes
 
 SCRIPT = """
 import sys
@@ -47,3 +51,32 @@ def test_two_processes_give_the_weights_of_one(tmp_path):
         assert abs(a["loss"] - b["loss"]) < 1e-3 * a["loss"]
         assert a["step"] == b["step"]
         assert abs(a["validation_accuracy"] - b["validation_accuracy"]) <= 1 / 32
+
+
+LAUNCHERS = {
+    "accelerate": ["accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1",
+                   "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"],
+    "torchrun": ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"],
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_the_command_line_on_two_processes(launcher, tmp_path):
+    images = stripes()
+    np.savez(tmp_path / "stripes.npz", x_train=images.images, y_train=images.labels, x_test=images.images[:9],
+             y_test=images.labels[:9])  # fmt: skip
+    options = ["--data", str(tmp_path / "stripes.npz"), "--model", "cnn-small", "--epochs", "2", "--batch-size", "16"]
+    command = [sys.executable, "-m", *LAUNCHERS[launcher], "-m", "torchcaps", "train", *options]
+    process = subprocess.run(
+        [*command, "--out", str(tmp_path / "run")],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        timeout=600,
+    )
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.count("test accuracy: ") == 1  # the first process speaks for both
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [6, 12]  # 87 images in batches of 16 over both
+    assert load(tmp_path / "run").predict_proba(images.images).shape == (96, 2)
