@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 SOURCE_FOLDER = Path("csrc")
@@ -87,6 +88,13 @@ class BuildNative(build_ext):
         subprocess.run(command, check=True, capture_output=True, text=True)
 
 
+class NativeWheel(bdist_wheel):
+    """Named for the platform alone: the kernels are reached through ctypes, from any Python."""
+
+    def get_tag(self):
+        return "py3", "none", super().get_tag()[2]
+
+
 def native_extensions():
     sources = sorted(str(path) for path in SOURCE_FOLDER.glob("*.cpp"))
     return [
@@ -95,4 +103,4 @@ def native_extensions():
     ]
 
 
-setup(ext_modules=native_extensions(), cmdclass={"build_ext": BuildNative})
+setup(ext_modules=native_extensions(), cmdclass={"build_ext": BuildNative, "bdist_wheel": NativeWheel})
