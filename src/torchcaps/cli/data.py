@@ -173,10 +173,11 @@ def home(name: str) -> Path:
     """Where the files of a set belong."""
     import os
 
-    from torchcaps.data.load import HOME_VARIABLE, SOURCES
+    from torchcaps.data.load import HOME_VARIABLE
+    from torchcaps.data.text import SOURCES as TEXT_SOURCES
 
     folder = Path(os.environ.get(HOME_VARIABLE) or "data").expanduser()
-    return folder / name if name in SOURCES else folder / "text" / name
+    return folder / "text" / name if name in TEXT_SOURCES else folder / name
 
 
 @contextmanager
