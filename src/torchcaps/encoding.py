@@ -16,7 +16,12 @@ from torchcaps.checks import check_choice, check_count
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["PAD", "TOKENISERS", "UNKNOWN", "TextEncoding", "choose_tokeniser", "is_chinese"]
+__all__ = ["PAD", "TOKENISERS", "UNKNOWN", "TextEncoding", "TextNotice", "choose_tokeniser", "is_chinese"]
+
+
+class TextNotice(UserWarning):
+    """Something about texts that their owner should know; nothing is lost."""
+
 
 PAD, UNKNOWN = 0, 1  # numbers of the two tokens that are no words
 NUM_SPECIAL = 2
@@ -178,6 +183,7 @@ class TextEncoding:
             warnings.warn(
                 f"{num_long} of {len(texts)} texts are longer than {self.max_length} tokens and were cut there; "
                 "raise max_length to read more",
+                TextNotice,
                 stacklevel=3,
             )
         return [row[: self.max_length] for row in tokens]

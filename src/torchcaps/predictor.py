@@ -1,13 +1,14 @@
-"""From raw images to answers: what the command line, the estimators and the services stand on."""
+"""From raw images or texts to answers: what the command line, the estimators and the services stand on."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from torchcaps.models import ImageModel, ModelOutput, load_model
+from torchcaps.models import Model, ModelOutput, TextModel, load_model
+from torchcaps.models.reasons import Reason, explain
 
 
 class Predictor:
@@ -23,7 +24,7 @@ class Predictor:
         (2, 10)
     """
 
-    def __init__(self, model: ImageModel) -> None:
+    def __init__(self, model: Model) -> None:
         self.model = model.eval()
 
     @property
@@ -31,16 +32,16 @@ class Predictor:
         """Names of the classes."""
         return self.model.labels
 
-    def predict(self, images: np.ndarray | Tensor, **options: Any) -> np.ndarray:
-        """The most probable class of each image (n,); multi-label models: which classes are there (n, J)."""
-        probabilities = self.predict_proba(images, **options)
-        return probabilities >= 0.5 if self.model.multi_label else probabilities.argmax(-1)
+    def predict(self, inputs: Any, **options: Any) -> np.ndarray:
+        """The most probable class of each input (n,); multi-label models: which classes are there (n, J)."""
+        probabilities = self.predict_proba(inputs, **options)
+        return probabilities >= self.model.threshold if self.model.multi_label else probabilities.argmax(-1)
 
-    def predict_proba(self, images: np.ndarray | Tensor, *, batch_size: int = 128, crops: int = 1) -> np.ndarray:
+    def predict_proba(self, images: Any, /, *, batch_size: int = 128, crops: int = 1) -> np.ndarray:
         """Probability of each class.
 
         Args:
-            images: raw uint8 (n, h, w) or (n, h, w, c).
+            images: raw uint8 arrays or tensors, (n, h, w) or (n, h, w, c).
             batch_size: images at a time.
             crops: average over this many crops, where the preprocessing crops.
 
@@ -54,7 +55,7 @@ class Predictor:
         return np.concatenate(batches) if batches else np.zeros((0, self.model.num_classes), np.float32)
 
     @torch.inference_mode()
-    def run(self, images: np.ndarray | Tensor, *, crops: int = 1) -> ModelOutput:
+    def run(self, images: Any, /, *, crops: int = 1) -> ModelOutput:
         """The model's own output for one batch of raw images; scores are averaged over crops."""
         device = next(self.model.parameters()).device
         if crops == 1:
@@ -64,9 +65,54 @@ class Predictor:
         return ModelOutput(scores.mean(1))
 
 
+class TextPredictor(Predictor):
+    """A text model with its vocabulary and labels; takes lists of strings.
+
+    Example:
+        >>> from torchcaps.models import create_model
+        >>> predictor = TextPredictor(create_model("text-capsule-a", num_tokens=2, num_classes=3))
+        >>> predictor.predict_proba(["a text", "another"]).shape
+        (2, 3)
+    """
+
+    def predict_proba(self, texts: Sequence[str], /, *, batch_size: int = 128, crops: int = 1) -> np.ndarray:
+        """Probability of each class; texts of similar length are computed together, and there are no crops of them.
+
+        Shapes:
+            (n, J)
+        """
+        rows = self.model.preprocessing.encode(texts)
+        order = np.argsort([len(row) for row in rows], kind="stable")
+        probabilities = np.zeros((len(rows), self.model.num_classes), np.float32)
+        for start in range(0, len(rows), batch_size):
+            chosen = order[start : start + batch_size]
+            output = self.run([texts[index] for index in chosen], crops=crops)
+            probabilities[chosen] = self.model.probabilities(output).float().cpu().numpy()
+        return probabilities
+
+    @torch.inference_mode()
+    def run(self, texts: Sequence[str], /, *, crops: int = 1) -> ModelOutput:
+        """The model's own output for one batch of texts."""
+        if crops != 1:
+            raise ValueError("crops are for images; a text is read as a whole")
+        return self.model(self.model.preprocessing(texts).to(next(self.model.parameters()).device))
+
+    def explain(self, texts: Sequence[str], classes: Sequence[int] | None = None) -> list[list[Reason]]:
+        """What each word of each text says for a class: the given one, or the most probable.
+
+        See `torchcaps.models.reasons`.
+        """
+        return explain(self.model, texts, classes)
+
+
 def load(name: str | Path, **hub_options: Any) -> Predictor:
     """A predictor from a saved model: a folder, the name of a shipped model, or OWNER/NAME on the hub."""
     folder = Path(name)
     if (folder / "model").is_dir():  # a run folder
         name = folder / "model"
-    return Predictor(load_model(name, **hub_options))
+    return new_predictor(load_model(name, **hub_options))
+
+
+def new_predictor(model: Model) -> Predictor:
+    """The predictor of a model of images or of texts."""
+    return TextPredictor(model) if isinstance(model, TextModel) else Predictor(model)

@@ -11,18 +11,22 @@ import numpy as np
 import torch
 
 from torchcaps.checks import check_choice
-from torchcaps.data import DataSet, ImageSet, load_data, split_validation
+from torchcaps.data import DataSet, ImageSet, TextSet, load_data, split_validation
+from torchcaps.data.text import TextOptions
 from torchcaps.environment import environment
-from torchcaps.models import ImageModel, create_model
-from torchcaps.predictor import Predictor
+from torchcaps.models import Model, create_model, list_models
+from torchcaps.predictor import Predictor, new_predictor
 from torchcaps.preprocessing import SCALINGS, Preprocessing
 from torchcaps.training import Event, TrainingConfig, fit
-from torchcaps.training.metrics import confusion_matrix
+from torchcaps.training.metrics import choose_threshold, confusion_matrix, multi_label_scores
 from torchcaps.training.processes import processes
+from torchcaps.training.text import new_text_model
 from torchcaps.training.tracking import MetricsFile
 from torchcaps.viz import training_report
 
 CONFIG, ENVIRONMENT, RESULT, MODEL, REPORT = "config.json", "environment.json", "result.json", "model", "report.png"
+MISTAKES = "mistakes.tsv"
+DEFAULT_MODELS = {"image": "capsnet-small", "text": "text-capsule-a"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,19 +35,21 @@ class RunConfig:
 
     Attributes:
         data: name or path, see `torchcaps.data.load_data`.
-        model: name, see `torchcaps.models.list_models`.
+        model: name, see `torchcaps.models.list_models`; None takes capsnet-small for images, text-capsule-a for texts.
         model_options: arguments of the model, such as {"routing": "kmeans"}.
         image_size: (height, width) to which images are brought, None to keep theirs.
         scaling: "unit" or "standardise".
-        validation: share of the training images held out for choices.
+        text: how texts are read and encoded.
+        validation: share of the training data held out for choices.
         training: how to train; a crop in its augmentation is random in training and central in evaluation.
     """
 
     data: str = "digits"
-    model: str = "capsnet-small"
+    model: str | None = None
     model_options: dict[str, Any] = field(default_factory=dict)
     image_size: tuple[int, int] | None = None
     scaling: str = "unit"
+    text: TextOptions = field(default_factory=TextOptions)
     validation: float = 0.1
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
@@ -55,11 +61,16 @@ class RunConfig:
         """The configuration of a run folder."""
         path = folder / CONFIG
         try:
-            values = json.loads(path.read_text())
+            values = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ValueError(f"{folder} is not a run folder: no readable {CONFIG} ({error})") from error
         size = values["image_size"] and tuple(values["image_size"])
-        return cls(**(values | {"image_size": size, "training": TrainingConfig.from_dict(values["training"])}))
+        parts = {
+            "image_size": size,
+            "text": TextOptions(**values.get("text", {})),
+            "training": TrainingConfig.from_dict(values["training"]),
+        }
+        return cls(**(values | parts))
 
 
 def run(config: RunConfig, folder: Path, on_event: Callable[[Event], None] | None = None) -> dict[str, Any]:
@@ -71,7 +82,7 @@ def run(config: RunConfig, folder: Path, on_event: Callable[[Event], None] | Non
     is_main = processes().is_main_process
     if (folder / CONFIG).exists() and RunConfig.read(folder) != config:
         raise ValueError(f"{folder} holds another run; resume it with `--resume {folder}` or choose another folder")
-    data = load_data(config.data)
+    data = load_data(config.data, columns=config.text.columns())
     train, validation = split_validation(data.train, config.validation, config.training.seed)
     torch.manual_seed(config.training.seed)
     model = new_model(config, data)
@@ -86,23 +97,48 @@ def run(config: RunConfig, folder: Path, on_event: Callable[[Event], None] | Non
         "steps": progress.step,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "seed": config.training.seed,
+        "kind": model.kind,
     }
     if is_main:
-        predictor = Predictor(model)
+        predictor = new_predictor(model)
+        if model.multi_label:
+            held_out = torch.from_numpy(predictor.predict_proba(validation.inputs))
+            model.threshold = result["threshold"] = choose_threshold(held_out, torch.from_numpy(validation.labels))
         if data.test is not None:
-            probabilities = predictor.predict_proba(data.test.images)
-            result |= {"accuracy": accuracy(probabilities, data.test.labels), "test_images": len(data.test)}
+            probabilities = predictor.predict_proba(data.test.inputs)
+            result |= scores(probabilities, data.test.labels, model.threshold)
+            result["num_test"] = len(data.test)
             draw_report(folder, predictor, data.test, probabilities, result)
-        model.card = {"title": folder.name, "data": f"{data.name}: {data.origin}", "terms of the data": data.terms}
+        model.card = {
+            "title": folder.name,
+            "dataset": config.data,
+            "data": f"{data.name}: {data.origin}",
+            "terms of the data": data.terms,
+        }
         model.card |= {name: result[name] for name in ("accuracy", "validation_accuracy", "seed") if name in result}
         model.save_pretrained(folder / MODEL)
         write_json(folder / RESULT, result)
     return result
 
 
-def new_model(config: RunConfig, data: DataSet) -> ImageModel:
+def new_model(config: RunConfig, data: DataSet) -> Model:
     """An untrained model for the data, with its preprocessing and labels."""
-    images = data.train.images
+    train = data.train
+    kind = "text" if isinstance(train, TextSet) else "image"
+    name = config.model or DEFAULT_MODELS[kind]
+    if name in list_models() and name not in list_models(kind):
+        raise ValueError(f"{name} does not take {kind}s; choose one of {', '.join(list_models(kind))}")
+    if isinstance(train, TextSet):
+        return new_text_model(
+            name,
+            train.texts,
+            class_names=data.class_names,
+            multi_label=train.is_multi_label,
+            options=config.text,
+            others=() if data.test is None else data.test.inputs,
+            **config.model_options,
+        )
+    images = train.inputs
     channels = images.shape[3] if images.ndim == 4 else 1
     preprocessing = Preprocessing(
         image_size=config.image_size or images.shape[1:3],
@@ -111,56 +147,65 @@ def new_model(config: RunConfig, data: DataSet) -> ImageModel:
         crop=config.training.augmentation.crop,
     )
     model = create_model(
-        config.model,
+        name,
         image_shape=preprocessing.output_shape,
         num_classes=len(data.class_names),
-        multi_label=data.train.is_multi_label,
+        multi_label=train.is_multi_label,
         **config.model_options,
     )
     model.preprocessing, model.labels = preprocessing, data.class_names
     return model
 
 
-def accuracy(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Share of images whose class is right (multi-label: all classes right)."""
-    if labels.ndim == 2:
-        return float(((probabilities >= 0.5) == labels).all(1).mean())
-    return float((probabilities.argmax(1) == labels).mean())
+def scores(probabilities: np.ndarray, labels: np.ndarray, threshold: float) -> dict[str, float]:
+    """The accuracy; multi-label: exact matches as accuracy, and precision, recall and F1 beside it."""
+    if labels.ndim == 1:
+        return {"accuracy": float((probabilities.argmax(1) == labels).mean())}
+    found = multi_label_scores(torch.from_numpy(probabilities >= threshold), torch.from_numpy(labels))
+    return {"accuracy": found["exact_match"]} | found
 
 
 def draw_report(
-    folder: Path, predictor: Predictor, test: ImageSet, probabilities: np.ndarray, result: dict[str, Any]
+    folder: Path, predictor: Predictor, test: ImageSet | TextSet, probabilities: np.ndarray, result: dict[str, Any]
 ) -> None:
-    """Write report.png: curves, confusion, worst mistakes, reconstructions."""
-    names, classes = predictor.labels, np.arange(test.num_classes)
+    """Write report.png: curves, confusion, for images worst mistakes and reconstructions; for texts mistakes.tsv."""
+    names, model, classes = predictor.labels, predictor.model, np.arange(len(test.class_names))
     if test.is_multi_label:
-        truth, found = test.labels, probabilities >= 0.5
+        truth, found = test.labels, probabilities >= model.threshold
     else:
         truth, found = test.labels[:, None] == classes, probabilities.argmax(1)[:, None] == classes
     confidence = np.where(found & ~truth, probabilities, 0).max(1)
     wrong = np.flatnonzero((found != truth).any(1))
-    wrong = wrong[np.argsort(-confidence[wrong], kind="stable")][:10]
+    wrong = wrong[np.argsort(-confidence[wrong], kind="stable")]
 
     def listed(flags: np.ndarray) -> str:
         return " + ".join(names[index] for index in np.flatnonzero(flags)) or "nothing"
 
-    mistakes = [
-        (test.images[i], f"{listed(truth[i])} taken for\n{listed(found[i])} ({confidence[i]:.2f})") for i in wrong
-    ]
-    output = predictor.run(test.images[:10])
-    pairs = []
-    if output.reconstruction is not None:
-        inputs = predictor.model.preprocessing(test.images[:10])
-        pairs = list(zip(inputs.numpy(), output.reconstruction.numpy(), strict=True))
-    title = f"{predictor.model.name}: {100 * result['accuracy']:.2f} % of {len(test):,} test images right"
+    pictures, pairs = None, []
+    if isinstance(test, TextSet):
+        rows = [
+            (f"{confidence[i]:.2f}", listed(truth[i]), listed(found[i]), " ".join(test[i][0].split())) for i in wrong
+        ]
+        lines = ["\t".join(row) + "\n" for row in [("confidence", "true", "found", "text"), *rows]]
+        (folder / MISTAKES).write_text("".join(lines), encoding="utf-8")
+    else:
+        pictures = [
+            (test.images[i], f"{listed(truth[i])} taken for\n{listed(found[i])} ({confidence[i]:.2f})")
+            for i in wrong[:10]
+        ]
+        output = predictor.run(test.images[:10])
+        if output.reconstruction is not None:
+            inputs = model.preprocessing(test.images[:10])
+            pairs = list(zip(inputs.numpy(), output.reconstruction.numpy(), strict=True))
+    title = f"{model.name}: {100 * result['accuracy']:.2f} % of {len(test):,} test {model.kind}s right"
     confusion = confusion_matrix(torch.from_numpy(found), torch.from_numpy(truth)).numpy()
     history = MetricsFile(folder).read()
-    training_report(history, confusion, names, mistakes, pairs, title=title).savefig(folder / REPORT, dpi=120)
+    training_report(history, confusion, names, pictures, pairs, title=title).savefig(folder / REPORT, dpi=120)
 
 
 def write_json(path: Path, values: dict[str, Any]) -> None:
     """Write a file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(values, indent=2) + "\n")
+    temporary.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     os.replace(temporary, path)

@@ -1,15 +1,21 @@
 """`torchcaps evaluate`."""
 
 import json
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
+
+from torchcaps.data.text.tables import Columns
+
+if TYPE_CHECKING:
+    from torchcaps.data import LabelledSet
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """Accuracy of a trained model on the test images of a dataset."""
+    """Accuracy of a trained model on the test images or texts of a dataset; of one without a test part, on all."""
 
     run_folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(name="RUN")]
     """A run folder, a saved model, or the name of a shipped model."""
@@ -20,39 +26,66 @@ class Evaluate:
     crops: int = 1
     """Average over this many crops of each image, where the model sees crops."""
 
+    columns: Annotated[Columns, tyro.conf.OmitArgPrefixes] = field(default_factory=Columns)
+
     json: bool = False
     """Print one JSON object and nothing else."""
 
     def run(self) -> None:
         """Print the accuracy."""
-        from pathlib import Path
+        from rich.console import Console
 
-        from torchcaps.data import load_data
-        from torchcaps.predictor import load
-        from torchcaps.runs import CONFIG, RunConfig, accuracy
+        from torchcaps.cli.notices import notices
+        from torchcaps.predictor import TextPredictor, load
+        from torchcaps.runs import scores
 
         predictor = load(self.run_folder)
-        name = self.data
-        if name is None:
-            folder = Path(self.run_folder)
-            is_run = (folder / "model").is_dir() and (folder / CONFIG).exists()
-            name = RunConfig.read(folder).data if is_run else predictor.model.card.get("dataset")
-        if name is None:
-            raise ValueError(f"{self.run_folder} does not say what it was trained on; give --data NAME or PATH")
-        data = load_data(name)
-        if data.test is None:
-            raise ValueError(f"{name} has no test images; give a dataset with a test split")
-        if data.class_names != predictor.labels and len(data.class_names) != len(predictor.labels):
-            raise ValueError(f"{name} has {len(data.class_names)} classes, the model has {len(predictor.labels)}")
-        right = accuracy(predictor.predict_proba(data.test.images, crops=self.crops), data.test.labels)
-        result = {
-            "accuracy": right,
-            "images": len(data.test),
-            "data": name,
-            "model": predictor.model.name,
-            "crops": self.crops,
-        }
+        model, is_text = predictor.model, isinstance(predictor, TextPredictor)
+        name, columns = self.source(model.card)
+        with notices(Console(stderr=True)):
+            part = load_part(name, columns, predictor.labels, is_text, is_asked_for=self.data is not None)
+            if len(part.class_names) != len(predictor.labels):
+                raise ValueError(f"{name} has {len(part.class_names)} classes, the model has {len(predictor.labels)}")
+            if model.multi_label != part.is_multi_label:
+                kinds = "lists of labels" if model.multi_label else "one label for each"
+                raise ValueError(f"the model was trained on {kinds}; {name} has the other kind")
+            probabilities = predictor.predict_proba(part.inputs, crops=self.crops)
+        result = scores(probabilities, part.labels, model.threshold)
+        result |= {f"{model.kind}s": len(part), "data": name, "model": model.name, "crops": self.crops}
         if self.json:
             print(json.dumps(result))
-        else:
-            print(f"test accuracy: {100 * right:.2f} % ({len(data.test)} images of {name})")
+            return
+        f1 = f", micro F1 {100 * result['micro_f1']:.2f} %" if "micro_f1" in result else ""
+        print(f"test accuracy: {100 * result['accuracy']:.2f} %{f1} ({len(part)} {model.kind}s of {name})")
+
+    def source(self, card: dict[str, Any]) -> tuple[str, Columns]:
+        """Name or path of the data, and where its texts and labels are: as asked for, else those of the run."""
+        from torchcaps.runs import CONFIG, RunConfig
+
+        folder, name, columns = Path(self.run_folder), self.data, self.columns
+        if (folder / "model").is_dir() and (folder / CONFIG).exists():
+            config = RunConfig.read(folder)
+            name = name or config.data
+            columns = config.text.columns() if columns == Columns() else columns
+        name = name or card.get("dataset")
+        if name is None:
+            raise ValueError(f"{self.run_folder} does not say what it was trained on; give --data NAME or PATH")
+        return name, columns
+
+
+def load_part(
+    name: str, columns: Columns, labels: tuple[str, ...], is_text: bool, *, is_asked_for: bool
+) -> "LabelledSet":
+    """The test part of a dataset; of one that was asked for and has none, the whole."""
+    from torchcaps.data import TextSet, load_data
+    from torchcaps.data.text import load_texts
+
+    data = load_texts(name, columns, labels) if is_text else load_data(name)
+    if isinstance(data.train, TextSet) != is_text:
+        raise ValueError(f"the model takes {'texts' if is_text else 'images'}, which {name} is not")
+    if data.test is not None:
+        return data.test
+    if not is_asked_for:
+        kind = "texts" if is_text else "images"
+        raise ValueError(f"{name} has no test {kind}; give data that the model has not seen with --data")
+    return data.train

@@ -13,16 +13,20 @@ class Models:
         from rich.table import Table
 
         from torchcaps.models.base import SHIPPED, read_config
-        from torchcaps.models.registry import MODELS, create_model
+        from torchcaps.models.registry import create_model, list_models
 
-        table = Table("model", "parameters (28 x 28, 10 classes)", "loss", "what it is")
-        for name, model_class in sorted(MODELS.items()):
-            model = create_model(name, image_shape=(1, 28, 28), num_classes=10)
-            num_parameters = sum(parameter.numel() for parameter in model.parameters())
-            summary = (model_class.__doc__ or "").splitlines()[0]
-            table.add_row(name, f"{num_parameters:,}", model_class.default_loss, summary)
         console = Console()
-        console.print(table)
+        for kind, example, options in (
+            ("image", "28 x 28, 10 classes", {"image_shape": (1, 28, 28), "num_classes": 10}),
+            ("text", "10,000 words, 2 classes", {"num_tokens": 10_002, "num_classes": 2}),
+        ):
+            table = Table("model", f"parameters ({example})", "loss", "what it is", title=f"for {kind}s")
+            for name in list_models(kind):
+                model = create_model(name, **options)
+                num_parameters = sum(parameter.numel() for parameter in model.parameters())
+                summary = (type(model).__doc__ or "").splitlines()[0]
+                table.add_row(name, f"{num_parameters:,}", model.default_loss, summary)
+            console.print(table)
         folders = sorted(SHIPPED.iterdir()) if SHIPPED.is_dir() else []
         for folder in folders:
             console.print(

@@ -1,41 +1,123 @@
 """`torchcaps predict`."""
 
 import json
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from torchcaps.models.reasons import Reason
+    from torchcaps.predictor import Predictor, TextPredictor
 
 
 @dataclass(frozen=True, kw_only=True)
 class Predict:
-    """The class of each image file: one line per file with its class and activation."""
+    """The class of each image file, or of each text: one line per image or text with its class and activation.
+
+    Texts come from --text, from files with one text per line, or from lines on standard input.
+    """
 
     run_folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(name="RUN")]
     """A run folder, a saved model, or the name of a shipped model."""
 
-    files: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Image files."""
+    files: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
+    """Image files, or files with one text per line."""
+
+    text: tuple[str, ...] = ()
+    """Texts."""
+
+    explain: bool = False
+    """Show what each word says for the class (green) or against it (red)."""
 
     json: bool = False
-    """Print one JSON object per file, with the score of every class."""
+    """Print one JSON object per image or text, with the score of every class."""
 
     def run(self) -> None:
         """Print the answers."""
-        from torchcaps.data import read_image
-        from torchcaps.predictor import load
+        from torchcaps.predictor import TextPredictor, load
 
+        predictor = load(self.run_folder)
+        if isinstance(predictor, TextPredictor):
+            self.predict_texts(predictor)
+        else:
+            self.predict_images(predictor)
+
+    def predict_images(self, predictor: "Predictor") -> None:
+        """Print the class of each image file."""
+        from torchcaps.data import read_image
+
+        if self.text or self.explain:
+            raise ValueError(f"--text and --explain are for models of texts; {self.run_folder} takes images")
         if not self.files:
             raise ValueError("no image files were given: torchcaps predict RUN FILE...")
-        predictor = load(self.run_folder)
         for path in self.files:
-            output = predictor.run(read_image(path)[None])
-            model = predictor.model
-            scores = output.scores[0] if model.gives_activations else model.probabilities(output)[0]
-            best = int(scores.argmax())
-            if self.json:
-                named = dict(zip(predictor.labels, (round(score, 6) for score in scores.tolist()), strict=True))
-                print(json.dumps({"file": str(path), "class": predictor.labels[best], "scores": named}))
-            else:
-                print(f"{path}\t{predictor.labels[best]}\t{scores[best]:.4f}")
+            self.answer(predictor, {"file": str(path)}, read_image(path)[None])
+
+    def predict_texts(self, predictor: "TextPredictor") -> None:
+        """Print the class of each text."""
+        from rich.console import Console
+
+        from torchcaps.cli.notices import notices
+
+        console = Console()
+        with notices(Console(stderr=True)):
+            for text in self.texts():
+                best = self.answer(predictor, {"text": text}, [text])
+                if self.explain and not self.json:
+                    console.print(coloured(predictor.explain([text], [best])[0]), soft_wrap=True)
+
+    def texts(self) -> Iterator[str]:
+        """From the options, the files, or standard input."""
+        from torchcaps.data.text.decode import decode, read_text
+
+        yield from self.text
+        for path in self.files:
+            yield from read_text(path).rstrip("\n").split("\n")
+        if not self.text and not self.files:
+            for line in sys.stdin.buffer:
+                yield decode(line, "a line of standard input").rstrip("\n")
+
+    def answer(self, predictor: "Predictor", named: dict[str, str], inputs) -> int:
+        """Print the answer for one image or text; its most probable class."""
+        model, output = predictor.model, predictor.run(inputs)
+        probabilities = model.probabilities(output)[0]
+        scores = output.scores[0] if model.gives_activations else probabilities
+        best = int(scores.argmax())
+        label = predictor.labels[best]
+        if model.multi_label:
+            label = " ".join(
+                predictor.labels[i] for i in (probabilities >= model.threshold).nonzero().flatten().tolist()
+            )
+        if self.json:
+            rounded = (round(score, 6) for score in scores.tolist())
+            result = {**named, "class": label, "scores": dict(zip(predictor.labels, rounded, strict=True))}
+            if self.explain:
+                reasons = predictor.explain(inputs, [best])[0]  # pyrefly: ignore[missing-attribute] (texts only)
+                result["reasons"] = [[word, round(value, 6)] for word, value in reasons]
+            print(json.dumps(result, ensure_ascii=False))
+        else:
+            shown = " ".join(next(iter(named.values())).split())
+            print(f"{shown}\t{label}\t{scores[best]:.4f}")
+        return best
+
+
+def coloured(reasons: "list[Reason]") -> "Text":
+    """Words on a background that tells what they say: green for the class, red against it."""
+    from rich.text import Text
+
+    largest = max((abs(reason.value) for reason in reasons), default=0.0) or 1.0
+    line = Text("  ")
+    for word, value in reasons:
+        strength = round(155 * abs(value) / largest)
+        style = f"black on rgb({255 - strength},255,{255 - strength})" if value > 0 else ""
+        if value < 0:
+            style = f"black on rgb(255,{255 - strength},{255 - strength})"
+        line.append(word, style=style)
+        line.append(" ")
+    return line

@@ -8,22 +8,24 @@ from typing import Annotated, Any
 import tyro
 
 from torchcaps.data.augment import Augmentation
+from torchcaps.data.text import TextOptions
 from torchcaps.training.config import TrainingConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    """Train a model on images, choose the best epoch on validation, test once, and write a report.
+    """Train a model on images or texts, choose the best epoch on validation, test once, and write a report.
 
-    Without options: CapsNet-Small on 5,000 embedded digits. Validation images are always taken from the training data.
+    Without options: CapsNet-Small on 5,000 embedded digits. Validation data are always taken from the training data.
     Ctrl-C saves the state and says how to go on.
     """
 
     data: str = "digits"
-    """Name of a dataset, or a path: idx files, one folder of images per class, or an .npz."""
+    """Name of a dataset, or a path: idx files, one folder of images or .txt files per class, an .npz, or texts in a
+    .csv, .tsv, .jsonl or .txt file ("label text" lines)."""
 
-    model: str = "capsnet-small"
-    """Name of a model; `torchcaps models` lists them."""
+    model: str | None = None
+    """Name of a model, see `torchcaps models`; None is capsnet-small for images and text-capsule-a for texts."""
 
     routing: str | None = None
     """Routing of the model, dynamic, kmeans, entropy, em, uniform or package.module:Class; None is the model's own."""
@@ -43,8 +45,10 @@ class Train:
     standardise: bool = False
     """Bring each image to zero mean and unit variance instead of [0, 1]."""
 
+    text: Annotated[TextOptions, tyro.conf.OmitArgPrefixes] = field(default_factory=TextOptions)
+
     validation: float = 0.1
-    """Share of the training images held out for choices."""
+    """Share of the training data held out for choices."""
 
     training: Annotated[TrainingConfig, tyro.conf.OmitArgPrefixes] = field(
         default_factory=lambda: TrainingConfig(augmentation=Augmentation(shift=2))
@@ -55,6 +59,7 @@ class Train:
         from rich.console import Console
 
         from torchcaps import runs
+        from torchcaps.cli.notices import notices
         from torchcaps.training import Interrupted
         from torchcaps.training.progress import TrainingProgress
 
@@ -62,14 +67,15 @@ class Train:
         if self.resume is not None:
             folder, config = self.resume, runs.RunConfig.read(self.resume)
         else:
-            folder, config = self.out or new_folder(f"{Path(self.data).stem}-{self.model}"), self.config()
+            folder = self.out or new_folder(f"{Path(self.data).stem}-{self.model or 'capsules'}")
+            config = self.config()
         try:
-            with TrainingProgress(console) as progress:
+            with notices(console), TrainingProgress(console) as progress:
                 result = runs.run(config, folder, progress.on_event)
         except Interrupted:
             console.print(f"stopped; go on with: torchcaps train --resume {folder}", soft_wrap=True)
             return 130
-        if result.get("steps") and "accuracy" in result:
+        if result.get("steps") and "validation_accuracy" in result:
             report_result(console, config, folder, result)
         return 0
 
@@ -86,6 +92,7 @@ class Train:
             model_options=options,
             image_size=self.image_size,
             scaling="standardise" if self.standardise else "unit",
+            text=self.text,
             validation=self.validation,
             training=self.training,
         )
@@ -112,12 +119,16 @@ def new_folder(name: str) -> Path:
 
 def report_result(console, config, folder: Path, result: dict[str, Any]) -> None:
     """What to look at and try next; the last line is the figure."""
-    console.print(f"report: {folder / 'report.png'}", soft_wrap=True)
-    console.print(f"next:   torchcaps evaluate {folder}", soft_wrap=True)
-    console.print(f"        torchcaps predict {folder} IMAGE.png", soft_wrap=True)
-    kind = "embedded digits" if config.data == "digits" else f"images of {config.data}"
-    console.print(
-        f"test accuracy: {100 * result['accuracy']:.2f} % ({result['test_images']} {kind})",
-        highlight=False,
-        soft_wrap=True,
-    )
+    is_text = "text" in result["kind"]
+    lines = [f"report: {folder / 'report.png'}", f"next:   torchcaps evaluate {folder}"] if "accuracy" in result else []
+    lines.append(f"        torchcaps predict {folder} {'--text TEXT --explain' if is_text else 'IMAGE.png'}")
+    if "accuracy" not in result:
+        lines.append(
+            f"validation accuracy: {100 * result['validation_accuracy']:.2f} % (there are no test {result['kind']}s)"
+        )
+    else:
+        data = "embedded digits" if config.data == "digits" else f"{result['kind']}s of {config.data}"
+        f1 = f", micro F1 {100 * result['micro_f1']:.2f} %" if "micro_f1" in result else ""
+        lines.append(f"test accuracy: {100 * result['accuracy']:.2f} %{f1} ({result['num_test']} {data})")
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True)

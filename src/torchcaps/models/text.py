@@ -14,6 +14,10 @@ from torchcaps.nn.text import window_mask
 from torchcaps.routing import RoutingResult
 
 PARTIAL_SHARE = 0.5
+# The pose of a class is this times the mean of the votes for it. A sum over the hundreds of windows of a text leaves
+# every class fully active from the start and moves by its whole length in one step of the optimiser (tried: it learns
+# nothing).
+EVIDENCE = 20.0
 
 
 class TextBranch(nn.Module):
@@ -44,13 +48,20 @@ class TextBranch(nn.Module):
         Shapes:
             words: (B, T, E); lengths: (B,); results: windows (B, T - K1 - K2 + 2, D, d), classes (B, J, d)
         """
-        lengths_B = lengths_B.clamp_min(self.num_words)
         ngrams = self.ngrams(words_BTE)
-        num_ngrams = ngrams.poses.shape[1]
-        ngram_mask = window_mask(lengths_B, num_ngrams, self.ngrams.ngram_size)
-        windows = self.windows.route(ngrams, mask=ngram_mask, return_trace=return_trace)
-        mask = window_mask(lengths_B, windows.capsules.poses.shape[1], self.num_words)
-        return ngrams, windows, self.classes.route(windows.capsules, mask=mask, return_trace=return_trace)
+        windows = self.windows.route(ngrams, mask=self.ngram_mask(lengths_B, ngrams.poses), return_trace=return_trace)
+        evidence, mask = self.evidence(windows.capsules, lengths_B)
+        return ngrams, windows, self.classes.route(evidence, mask=mask, return_trace=return_trace)
+
+    def ngram_mask(self, lengths_B: Tensor, ngrams: Tensor) -> Tensor:
+        """Which n-grams lie within their text: (B, positions)."""
+        return window_mask(lengths_B.clamp_min(self.num_words), ngrams.shape[1], self.ngrams.ngram_size)
+
+    def evidence(self, windows: Capsules, lengths_B: Tensor) -> tuple[Capsules, Tensor]:
+        """The windows as the classes see them, scaled so that votes are averaged, and which lie within their text."""
+        mask_BT = window_mask(lengths_B.clamp_min(self.num_words), windows.poses.shape[1], self.num_words)
+        num_capsules_B = mask_BT.sum(1) * windows.poses.shape[2]
+        return Capsules(windows.poses * (EVIDENCE / num_capsules_B)[:, None, None, None], windows.activations), mask_BT
 
     def forward(self, words_BTE: Tensor, lengths_B: Tensor) -> Capsules:
         return self.route(words_BTE, lengths_B)[2].capsules
@@ -130,6 +141,7 @@ class TextCapsules(TextModel):
                     pose_size,
                     window,
                     weights=weights,
+                    weight_std=0.3,
                     routing=create_routing(routing, **window_options),
                 ),
                 ClassCaps(
@@ -139,7 +151,6 @@ class TextCapsules(TextModel):
                     pose_size,
                     weights=weights,
                     coordinates=False,
-                    weight_std=0.05,  # classes start short although a text has many windows
                     routing=create_routing(routing, **options),
                 ),
             )

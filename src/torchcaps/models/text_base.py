@@ -54,17 +54,16 @@ class TextModel(Model):
         )
         self.dropout = nn.Dropout(word_dropout)
         nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
-        self.set_vectors({PAD: torch.zeros(embedding_size)})
+        self.set_vectors(torch.tensor([PAD]), torch.zeros(1, embedding_size))
 
     def forward(self, tokens: Tensor, classes: Tensor | None = None) -> ModelOutput:
         """Classify texts (B, T); `classes` is for models that reconstruct, which no text model does."""
         raise NotImplementedError
 
     @torch.no_grad()
-    def set_vectors(self, vectors: dict[int, Tensor]) -> None:
-        """Give tokens their vectors."""
-        for number, vector in vectors.items():
-            self.embedding.weight[number] = vector
+    def set_vectors(self, numbers: Tensor, vectors: Tensor) -> None:
+        """Give the tokens with these numbers (n,) their vectors (n, embedding_size)."""
+        self.embedding.weight[numbers] = vectors.to(self.embedding.weight)
 
     def embed(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Vectors of the words, and the length of each text.

@@ -1,10 +1,14 @@
 """The first capsules of a text, and which of its positions are real."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, squash
 from torchcaps.checks import check_count, check_positive
+
+START_GAIN = 4.0  # long poses from the start: squash is quadratic where they are short, and hardly lets gradients pass
 
 
 class NgramCaps(nn.Module):
@@ -44,11 +48,15 @@ class NgramCaps(nn.Module):
         self.ngram_size, self.squash_k = check_count("ngram_size", ngram_size), check_positive("squash_k", squash_k)
         self.conv = nn.Conv1d(in_size, channels, ngram_size, device=device, dtype=dtype)
         self.to_poses = nn.Linear(channels, num_types * pose_size, device=device, dtype=dtype)
+        self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Start anew."""
-        self.conv.reset_parameters()
-        self.to_poses.reset_parameters()
+        """Start anew, without biases: they would give all capsules of a type one direction, whatever the words."""
+        nn.init.kaiming_normal_(self.conv.weight, nonlinearity="relu")
+        nn.init.normal_(self.to_poses.weight, std=START_GAIN / math.sqrt(self.to_poses.in_features))
+        for bias in (self.conv.bias, self.to_poses.bias):
+            assert bias is not None
+            nn.init.zeros_(bias)
 
     def forward(self, words: Tensor) -> Capsules:
         features = self.conv(words.transpose(1, 2)).relu().transpose(1, 2)

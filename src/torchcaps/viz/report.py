@@ -12,7 +12,7 @@ def training_report(
     history: Sequence[dict[str, Any]],
     confusion: np.ndarray,
     labels: Sequence[str],
-    mistakes: Sequence[tuple[np.ndarray, str]],
+    mistakes: Sequence[tuple[np.ndarray, str]] | None,
     reconstructions: Sequence[tuple[np.ndarray, np.ndarray]] = (),
     *,
     title: str,
@@ -23,22 +23,23 @@ def training_report(
         history: rows of metrics.jsonl.
         confusion: counts (true class, predicted class).
         labels: names of the classes.
-        mistakes: images with a caption such as "4 taken for 9 (0.93)", worst first.
+        mistakes: images with a caption such as "4 taken for 9 (0.93)", worst first; None where there are no images.
         reconstructions: pairs (image, reconstruction).
         title: of the page.
     """
-    figure = Figure(figsize=(11, 9 if reconstructions else 7.6), layout="constrained")
+    heights = [3.0] + [1.5] * ((mistakes is not None) + bool(reconstructions))
+    figure = Figure(figsize=(11, 1.6 * sum(heights)), layout="constrained")
     figure.suptitle(title, fontsize=14)
-    heights = [3, 1.5, 1.5] if reconstructions else [3, 1.5]
-    upper, *rows = np.asarray(figure.subfigures(len(heights), 1, height_ratios=heights)).tolist()
+    upper, *rows = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False).flat
     curves, matrix = upper.subplots(1, 2)
     draw_curves(curves, history)
     draw_confusion(matrix, confusion, labels)
-    draw_images(rows[0], mistakes, "Most confident mistakes" if mistakes else "No mistakes")
+    if mistakes is not None:
+        draw_images(rows[0], mistakes, "Most confident mistakes" if mistakes else "No mistakes")
     if reconstructions:
         pairs = [np.concatenate([to_picture(a), to_picture(b)], axis=0) for a, b in reconstructions]
         draw_images(
-            rows[1], [(pair, "") for pair in pairs], "Test images (above) and what the network sees in them (below)"
+            rows[-1], [(pair, "") for pair in pairs], "Test images (above) and what the network sees in them (below)"
         )
     return figure
 
@@ -57,6 +58,7 @@ def draw_curves(axes: Axes, history: Sequence[dict[str, Any]]) -> None:
 
 def draw_confusion(axes: Axes, confusion: np.ndarray, labels: Sequence[str]) -> None:
     """Counts of true against predicted classes; colours show the mistakes."""
+    labels = [label if label.isascii() else str(index) for index, label in enumerate(labels)]  # what the font has
     share = confusion / np.maximum(confusion.sum(1, keepdims=True), 1)
     mistakes = share * (1 - np.eye(len(confusion)))
     axes.imshow(mistakes, cmap="cividis", vmin=0, vmax=max(mistakes.max(), 1e-9))
@@ -69,7 +71,7 @@ def draw_confusion(axes: Axes, confusion: np.ndarray, labels: Sequence[str]) -> 
                     axes.text(predicted, true, count, ha="center", va="center", color=colour, fontsize=7)
         axes.set_xticks(range(len(labels)), labels, rotation=45 if max(map(len, labels)) > 2 else 0)
         axes.set_yticks(range(len(labels)), labels)
-    axes.set(xlabel="predicted class", ylabel="true class", title="Confusion on the test set (images)")
+    axes.set(xlabel="predicted class", ylabel="true class", title="Confusion on the test set")
 
 
 def draw_images(figure: Any, pictures: Sequence[tuple[np.ndarray, str]], title: str, most: int = 10) -> None:

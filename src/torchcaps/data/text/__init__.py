@@ -5,6 +5,7 @@ Importing this room does not import torch.
 
 from torchcaps.data.text.buckets import bucket
 from torchcaps.data.text.load import is_text, read_texts
+from torchcaps.data.text.options import TextOptions, vector_table
 from torchcaps.data.text.sets import TextSet
 from torchcaps.data.text.sources import SOURCES, TextSource, load_texts
 from torchcaps.data.text.tables import Columns
@@ -16,6 +17,7 @@ __all__ = [
     "TOKENISERS",
     "Columns",
     "TextEncoding",
+    "TextOptions",
     "TextSet",
     "TextSource",
     "Vectors",
@@ -24,4 +26,5 @@ __all__ = [
     "load_texts",
     "read_texts",
     "read_vectors",
+    "vector_table",
 ]

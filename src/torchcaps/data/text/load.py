@@ -21,7 +21,9 @@ def is_text(path: Path) -> bool:
     return any(True for folder in _class_folders(path) for _ in folder.glob("*.txt"))
 
 
-def read_texts(path: Path, columns: Columns | None = None) -> tuple[TextSet, TextSet | None]:
+def read_texts(
+    path: Path, columns: Columns | None = None, class_names: tuple[str, ...] | None = None
+) -> tuple[TextSet, TextSet | None]:
     """Training and test texts of a path.
 
     Args:
@@ -29,17 +31,18 @@ def read_texts(path: Path, columns: Columns | None = None) -> tuple[TextSet, Tex
             file of "label text" lines; a folder with train.* and perhaps test.* of these; a folder with one folder of
             .txt files per class, perhaps inside train/ and test/.
         columns: Where texts and labels are.
+        class_names: The classes, where they are known beforehand; another label is then an error.
     """
     columns = columns or Columns()
     if path.is_file():
-        return _number_classes(*_split(_read_file(path, columns)))
+        return _number_classes(*_split(_read_file(path, columns)), class_names)
     parts = _parts(path)
     if "train" in parts and parts["train"].is_file():
         train, test = (None if part not in parts else _read_file(parts[part], columns) for part in PARTS)
     else:
         train, test = _read_folders(path, columns)
     assert train is not None
-    return _number_classes(train, test)
+    return _number_classes(train, test, class_names)
 
 
 def _read_file(path: Path, columns: Columns) -> Examples:
@@ -70,21 +73,29 @@ def _split(examples: Examples) -> tuple[Examples, Examples | None]:
     return parts[0], parts[1]
 
 
-def _number_classes(train: Examples, test: Examples | None) -> tuple[TextSet, TextSet | None]:
-    class_names = name_classes(train.labels, train.source)
+def _number_classes(
+    train: Examples, test: Examples | None, class_names: tuple[str, ...] | None
+) -> tuple[TextSet, TextSet | None]:
+    if class_names is not None:
+        _check_known(train, class_names, "the model does not have")
+    class_names = class_names or name_classes(train.labels, train.source)
     if test is None:
         return label_texts(train.texts, train.labels, class_names), None
     several = [any(isinstance(label, list) for label in part.labels) for part in (train, test)]
     if several[0] != several[1]:
         raise ValueError(f"{test.source}: training and test data must both have lists of labels, or both single ones")
-    for number, label in enumerate(test.labels, 1):
+    _check_known(test, class_names, "no training text has")
+    return label_texts(train.texts, train.labels, class_names), label_texts(test.texts, test.labels, class_names)
+
+
+def _check_known(examples: Examples, class_names: tuple[str, ...], fault: str) -> None:
+    for number, label in enumerate(examples.labels, 1):
         for name in label if isinstance(label, list) else [label]:
             if name not in class_names:
                 raise ValueError(
-                    f"{test.source}: test text {number} has the label {name!r}, which no training text has; "
+                    f"{examples.source}: text {number} has the label {name!r}, which {fault}; "
                     f"the classes are {_few(class_names)}"
                 )
-    return label_texts(train.texts, train.labels, class_names), label_texts(test.texts, test.labels, class_names)
 
 
 def _few(names: Sequence[str], most: int = 8) -> str:

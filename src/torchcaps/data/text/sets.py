@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchcaps.data.sets import check_labels
+from torchcaps.encoding import TextNotice
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -75,6 +76,7 @@ def label_texts(
         warnings.warn(
             f"{num_empty} of {len(texts)} texts are empty (the first is number {first + 1}); "
             "they stay in the data and are read as one unknown word",
+            TextNotice,
             stacklevel=2,
         )
     if labels and isinstance(labels[0], list):

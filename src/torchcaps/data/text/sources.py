@@ -130,13 +130,16 @@ SOURCES = {
 }
 
 
-def load_texts(name_or_path: str | Path, columns: Columns | None = None) -> DataSet[TextSet]:
+def load_texts(
+    name_or_path: str | Path, columns: Columns | None = None, class_names: tuple[str, ...] | None = None
+) -> DataSet[TextSet]:
     """Load texts with labels, by name or from a path.
 
     Args:
         name_or_path: "movie-snippets" or "chinese-reviews" (embedded); another name of SOURCES (a folder of that name
             in $TORCHCAPS_DATA/text); or a path, see `read_texts`.
         columns: where texts and labels are in the files of a path.
+        class_names: the classes of a path, where they are known beforehand; another label is then an error.
 
     Example:
         >>> data = load_texts("movie-snippets")
@@ -150,7 +153,7 @@ def load_texts(name_or_path: str | Path, columns: Columns | None = None) -> Data
             near = get_close_matches(str(path), SOURCES, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise FileNotFoundError(f"no texts at {str(path)!r}: {hint}Give a path or one of {', '.join(SOURCES)}")
-        train, test = read_texts(path, columns)
+        train, test = read_texts(path, columns, class_names)
         name = path.resolve().name
         return DataSet(name=name, train=train, test=test, origin=f"files in {name}", terms="not stated")
     train, test = source.read(source.place or find_home(str(name_or_path), source.description))

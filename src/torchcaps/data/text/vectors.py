@@ -29,7 +29,7 @@ class Vectors:
         return {word: row for row, word in enumerate(self.words)}
 
 
-def read_vectors(path: Path, wanted: "set[str] | None" = None) -> Vectors:
+def read_vectors(path: str | Path, wanted: "set[str] | None" = None) -> Vectors:
     """Word vectors of a file.
 
     Args:

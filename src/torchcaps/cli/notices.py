@@ -1,0 +1,26 @@
+"""What the library has to say about the data, as one line each."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+from torchcaps.encoding import TextNotice
+
+
+@contextmanager
+def notices(console: Console) -> Iterator[None]:
+    """Print every notice about texts as a line, each once; other warnings stay what they are."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("once", TextNotice)
+        show = warnings.showwarning
+
+        def print_notice(message, category, *args, **options) -> None:
+            if issubclass(category, TextNotice):
+                console.print(f"note: {message}", highlight=False, soft_wrap=True)
+            else:
+                show(message, category, *args, **options)
+
+        warnings.showwarning = print_notice
+        yield

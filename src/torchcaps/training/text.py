@@ -1,0 +1,48 @@
+"""A text model for the texts at hand: its vocabulary, and word vectors where there are any."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from torchcaps.data.text import TextOptions, vector_table
+from torchcaps.models import TextModel, create_model
+
+
+def new_text_model(
+    name: str,
+    texts: Sequence[str],
+    *,
+    class_names: tuple[str, ...],
+    multi_label: bool = False,
+    options: TextOptions | None = None,
+    others: Sequence[str] = (),
+    **model_options: Any,
+) -> TextModel:
+    """An untrained model that knows the words of the training texts.
+
+    Args:
+        name: of the model, see `torchcaps.models.list_models("text")`.
+        texts: training texts.
+        class_names: names of the classes.
+        multi_label: a text may have several classes or none.
+        options: how texts are encoded, and the file of word vectors to start from.
+        others: texts without labels whose words are wanted too, where they have a vector.
+        **model_options: arguments of the model.
+    """
+    encoding, vectors = (options or TextOptions()).encode(texts, others)
+    if vectors is not None:
+        model_options = {"embedding_size": vectors.size} | model_options
+    model = create_model(
+        name,
+        num_tokens=encoding.num_tokens,
+        num_classes=len(class_names),
+        multi_label=multi_label,
+        **model_options,
+    )
+    if not isinstance(model, TextModel):
+        raise ValueError(f"{name} is a model for images; for texts choose another, see `torchcaps models`")
+    if vectors is not None:
+        model.set_vectors(*(torch.from_numpy(array) for array in vector_table(encoding, vectors)))
+    model.preprocessing, model.labels = encoding, class_names
+    return model
