@@ -26,7 +26,7 @@ FLOORS = {
     "encoding": 1,
     "native": 3,
     "environment": 4,
-    "doctor": 4,
+    "doctor": 5,
     "routing": 4,
     "nn": 5,
     "models": 6,

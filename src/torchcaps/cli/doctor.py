@@ -10,6 +10,7 @@ class Doctor:
     def run(self) -> None:
         """Print the findings."""
         from rich.console import Console
+        from rich.markup import escape
         from rich.table import Table
 
         from torchcaps.doctor import examine
@@ -17,5 +18,5 @@ class Doctor:
         table = Table("part", "state")
         table.add_column("what to do", overflow="fold")
         for finding in examine():
-            table.add_row(finding.part, finding.state, finding.advice)
+            table.add_row(*(escape(text) for text in finding))
         Console().print(table)
