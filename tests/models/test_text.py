@@ -1,0 +1,194 @@
+"""Text models: padding, switches, routings, saving, reasons."""
+
+import pytest
+import torch
+
+from torchcaps.capsules import length
+from torchcaps.encoding import TextEncoding
+from torchcaps.models import TextCapsuleA, TextCapsuleB, create_model, list_models, load_model
+from torchcaps.models.reasons import explain, linear_classes, word_values
+from torchcaps.nn.text import window_mask
+from torchcaps.routing import use_backend
+
+SMALL = {"num_tokens": 40, "num_classes": 3, "embedding_size": 12}
+SMALL_CAPSULES = SMALL | {"channels": 8, "types": (4, 3), "pose_size": 6}
+ROUTINGS = ("dynamic", "kmeans", "entropy", "em", "uniform")
+
+
+def make_tokens(*lengths: int, seed: int = 0) -> torch.Tensor:
+    tokens = torch.randint(1, 40, (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(seed))
+    return torch.where(torch.arange(max(lengths)) < torch.tensor(lengths)[:, None], tokens, 0)
+
+
+def new_model(name: str, **options) -> torch.nn.Module:
+    torch.manual_seed(0)
+    return create_model(name, **(SMALL_CAPSULES if "capsule" in name else SMALL), **options).double().eval()
+
+
+@pytest.mark.parametrize("name", list_models("text"))
+def test_padding_does_not_change_the_answer(name):
+    model, tokens = new_model(name), make_tokens(9, 4, 1, 12, 7)
+    together = model(tokens).scores
+    for index, row in enumerate(tokens):
+        alone = model(row[row != 0].unsqueeze(0)).scores[0]
+        torch.testing.assert_close(alone, together[index], rtol=1e-12, atol=1e-14)
+    wider = torch.nn.functional.pad(tokens, (0, 6))
+    torch.testing.assert_close(model(wider).scores, together, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("backend", ["reference", "auto"])
+@pytest.mark.parametrize("weights", ["full", "shared"])
+@pytest.mark.parametrize("routing", ROUTINGS)
+def test_padding_with_every_routing_and_backend(routing, weights, backend):
+    model, tokens = new_model("text-capsule-b", routing=routing, weights=weights), make_tokens(9, 3, 12)
+    with use_backend(backend):
+        together = model(tokens).scores
+        alone = torch.cat([model(row[row != 0].unsqueeze(0)).scores for row in tokens])
+    torch.testing.assert_close(alone, together, rtol=1e-11, atol=1e-13)
+
+
+def test_padding_gets_no_gradient_and_words_do():
+    model, tokens = new_model("text-capsule-a"), make_tokens(9, 6)
+    words, lengths = model.embed(tokens)
+    words = words.detach().requires_grad_()
+    model.branches[0](words, lengths).activations.sum().backward()
+    assert words.grad[1, 6:].abs().max() == 0
+    assert (words.grad[1, :6].abs().amax(-1) > 0).all()
+
+
+def test_short_texts_are_extended_with_padding_that_counts():
+    model, tokens = new_model("text-capsule-a"), make_tokens(2)
+    words, lengths = model.embed(tokens)
+    assert words.shape[1] == 5
+    assert lengths.tolist() == [5]
+    assert window_mask(lengths, 3, 3).tolist() == [[True, True, True]]
+    assert window_mask(torch.tensor([5, 7]), 5, 3).tolist() == [[True] * 3 + [False] * 2, [True] * 5]
+
+
+@pytest.mark.parametrize("switch", ["noise_class", "leaky", "amend"])
+@pytest.mark.parametrize("name", ["text-capsule-a", "text-capsule-b"])
+def test_every_switch_changes_the_answer(name, switch):
+    tokens = make_tokens(9, 4)
+    plain, switched = new_model(name), new_model(name, **{switch: True})
+    if switch == "noise_class":  # one class more: the others keep their weights, so that the noise class alone differs
+        for mine, theirs in zip(switched.branches, plain.branches, strict=True):
+            state = {k: v for k, v in theirs.state_dict().items() if k != "classes.weight"}
+            mine.load_state_dict(state, strict=False)
+            with torch.no_grad():
+                mine.classes.weight[:, :3] = theirs.classes.weight
+        switched.embedding.load_state_dict(plain.embedding.state_dict())
+    else:
+        switched.load_state_dict(plain.state_dict())
+    scores = switched(tokens).scores
+    assert scores.shape == (2, 3)
+    assert (scores - plain(tokens).scores).abs().max() > 1e-6
+
+
+def test_partial_normalisation_is_for_training_only():
+    plain, partial = new_model("text-capsule-a", word_dropout=0.0), new_model(
+        "text-capsule-a", word_dropout=0.0, partial=True
+    )
+    partial.load_state_dict(plain.state_dict())
+    tokens = make_tokens(9, 4)
+    torch.testing.assert_close(partial(tokens).scores, plain(tokens).scores)
+    partial.train()
+    draws = [partial(tokens).scores for _ in range(4)]
+    assert any((draw - plain(tokens).scores).abs().max() > 1e-6 for draw in draws)
+
+
+def test_switches_are_independent():
+    tokens, answers = make_tokens(9, 4), []
+    for leaky in (False, True):
+        for amend in (False, True):
+            answers.append(new_model("text-capsule-a", leaky=leaky, amend=amend)(tokens).scores)
+    for index, answer in enumerate(answers):
+        assert all((answer - other).abs().max() > 1e-7 for other in answers[:index])
+
+
+def test_noise_class_is_outside_the_answer_but_takes_its_share():
+    model = new_model("text-capsule-a", noise_class=True)
+    words, lengths = model.embed(make_tokens(9, 4))
+    _, _, classes = model.branches[0].route(words, lengths)
+    assert classes.capsules.poses.shape[1] == 4
+    assert classes.coupling[..., 3].max() > 0
+    assert model(make_tokens(9, 4)).poses.shape[1] == 3
+
+
+@pytest.mark.parametrize("routing", ROUTINGS)
+def test_auto_takes_the_kernels(routing):
+    model = new_model("text-capsule-a", routing=routing).float()
+    with use_backend("fused"):
+        scores = model(make_tokens(9, 4)).scores
+    with use_backend("reference"):
+        torch.testing.assert_close(model(make_tokens(9, 4)).scores, scores, rtol=1e-4, atol=1e-5)
+
+
+def test_branches_are_averaged_as_poses():
+    model, tokens = new_model("text-capsule-b"), make_tokens(9, 4)
+    words, lengths = model.embed(tokens)
+    poses = torch.stack([branch(words, lengths).poses for branch in model.branches]).mean(0)
+    torch.testing.assert_close(model(tokens).scores, length(poses))
+
+
+@pytest.mark.parametrize("name", list_models("text"))
+def test_saved_and_loaded(name, tmp_path):
+    model = new_model(name).float()
+    model.preprocessing = TextEncoding(tokeniser="characters", vocabulary=("好", "书", "'"), max_length=7)
+    model.labels, model.threshold = ("坏", "好", "?"), 0.3
+    model.save_pretrained(tmp_path)
+    again = load_model(tmp_path)
+    assert again.preprocessing == model.preprocessing
+    assert (again.labels, again.threshold) == (model.labels, 0.3)
+    torch.testing.assert_close(again(make_tokens(9, 4)).scores, model(make_tokens(9, 4)).scores, rtol=0, atol=0)
+
+
+def test_wrong_tokens_are_refused():
+    model = new_model("text-capsule-a")
+    with pytest.raises(ValueError, match=r"tokens must be int64 of shape \(B, T\), got torch.float32"):
+        model(torch.zeros(2, 5))
+    with pytest.raises(ValueError, match="ngram_sizes must name at least one size"):
+        TextCapsuleB(**SMALL, ngram_sizes=())
+
+
+@pytest.mark.parametrize("routing", ["dynamic", "kmeans", "entropy", "uniform"])
+@pytest.mark.parametrize("name", ["text-capsule-a", "text-capsule-b"])
+def test_reasons_add_up_to_the_activation(name, routing):
+    model, tokens = new_model(name, routing=routing), make_tokens(9, 4, 12)
+    classes = torch.tensor([0, 2, 1])
+    scores = model(tokens).scores[torch.arange(3), classes]
+    torch.testing.assert_close(word_values(model, tokens, classes).sum(1), scores, rtol=1e-9, atol=1e-12)
+    assert word_values(model, tokens, classes)[1, 4:].abs().max() == 0  # padding says nothing
+
+
+def test_reasons_and_biases_add_up_to_the_activation():
+    model, tokens = new_model("text-capsule-a"), make_tokens(9, 4)
+    with torch.no_grad():
+        for branch in model.branches:
+            branch.ngrams.conv.bias.normal_()
+            branch.ngrams.to_poses.bias.normal_()
+    words, lengths = model.embed(tokens)
+    poses = linear_classes(model.branches[0], words.detach(), lengths)
+    torch.testing.assert_close(poses, model(tokens).poses, rtol=1e-9, atol=1e-12)
+    values, scores = word_values(model, tokens, torch.tensor([0, 0])), model(tokens).scores[:, 0]
+    assert (values.sum(1) - scores).abs().min() > 1e-3  # what is missing is what the biases say
+
+
+def test_explain_names_every_word_and_leaves_the_model_alone():
+    model = new_model("text-capsule-a").float().train()
+    model.preprocessing = TextEncoding.of(["a good film", "a bad one"])
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    reasons = explain(model, ["a very good film indeed, is it?", ""], [0, 1])
+    assert [reason.word for reason in reasons[0]] == ["a", "very", "good", "film", "indeed", ",", "is", "it", "?"]
+    assert reasons[1] == []
+    assert model.training
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    with pytest.raises(ValueError, match="text-cnn has no capsules"):
+        explain(new_model("text-cnn"), ["a"])
+
+
+def test_sizes_of_the_paper():
+    model = TextCapsuleA(num_tokens=100, num_classes=6, weights="shared")
+    branch = model.branches[0]
+    assert branch.ngrams.conv.weight.shape == (32, 100, 3)
+    assert branch.windows.weight.shape == (16, 16, 16)
+    assert branch.classes.weight.shape == (6, 16, 16)
