@@ -6,6 +6,8 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from torchcaps.checks import check_count
 from torchcaps.data.norb import write_matrix
@@ -15,6 +17,7 @@ from torchcaps.data.toys.shapes import CATEGORIES, make_toy
 INSTANCES = {"training": (4, 6, 7, 8, 9), "testing": (0, 1, 2, 3, 5)}  # as in smallNORB
 KINDS = ("dat", "cat", "info")
 SIZES = (48, 96)
+AIM = 0.16  # the cameras look up to this far beside the middle of a toy, in each direction
 RECIPE = "toys.json"
 VERSION = 1  # of the pictures; to be raised whenever shapes or light change
 
@@ -52,8 +55,9 @@ def write_toys(
         )
         for (row, instance), (column, category) in product(enumerate(instances), enumerate(CATEGORIES)):
             field = bake(make_toy(category, instance, seed))
-            for turn, azimuth in enumerate(AZIMUTHS):
-                pairs_IAELC[row, turn, :, :, column] = render(field, azimuth, size=size).numpy()
+            aims_AE3 = draw_aims(category, instance, seed)
+            for turn, (azimuth, aims_E3) in enumerate(zip(AZIMUTHS, aims_AE3, strict=True)):
+                pairs_IAELC[row, turn, :, :, column] = render(field, azimuth, size=size, aims=aims_E3).numpy()
                 num_done += len(ELEVATIONS) * len(LIGHTINGS)
                 if progress is not None:
                     progress(num_done, num_pairs)
@@ -61,6 +65,12 @@ def write_toys(
         write_matrix(paths[part, "info"], np.ascontiguousarray(table[:, 1:]))
         write_matrix(paths[part, "dat"], pairs_IAELC.reshape(-1, NUM_CAMERAS, size, size))
     (folder / RECIPE).write_text(json.dumps(recipe) + "\n")
+
+
+def draw_aims(category: str, instance: int, seed: int) -> Tensor:
+    """How far beside the middle of a toy the cameras look, for every azimuth and elevation: (A, E, 3)."""
+    generator = np.random.default_rng([seed, CATEGORIES.index(category), instance])
+    return torch.from_numpy(generator.uniform(-AIM, AIM, (len(AZIMUTHS), len(ELEVATIONS), 3))).float()
 
 
 def poses(instances: tuple[int, ...]) -> np.ndarray:

@@ -10,14 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from torchcaps.data.toys.solids import Solid
+from torchcaps.data.toys.shapes import Toy
 
 AZIMUTHS = tuple(range(0, 360, 20))
 ELEVATIONS = tuple(range(30, 75, 5))
 NUM_CAMERAS = 2
-CAMERA_ANGLE = 6.0  # degrees between the two cameras, seen from the toy
-CAMERA_DISTANCE = 6.0
-VIEW_ANGLE = 22.0  # degrees from edge to edge
+CAMERA_DISTANCE, CAMERA_GAP = 6.0, 0.6
+VIEW_ANGLE = 23.0  # degrees from edge to edge
 
 # Lights as (azimuth from the camera, elevation) in degrees, and the brightness of each in the six lightings.
 LIGHTS = ((-60.0, 45.0), (50.0, 55.0), (-140.0, 40.0), (130.0, 60.0))
@@ -82,10 +81,11 @@ class Field:
         return torch.minimum(first, second).amax(-1).clamp_min(0), torch.maximum(first, second).amin(-1)
 
 
-def bake(solid: Solid, size: float = 1.75) -> Field:
-    """Distances of a solid whose longest edge is scaled to `size`."""
+def bake(toy: Toy) -> Field:
+    """Distances of a toy that stands on the floor, in the middle."""
+    solid = toy.solid
     low, high = torch.tensor(solid.low), torch.tensor(solid.high)
-    scale = size / float((high - low).max())
+    scale = toy.length / float((high - low).max())
     centre = (low + high) / 2
     centre[1] = low[1]  # it stands on the floor
     box_low, box_high = (low - centre) * scale - MARGIN, (high - centre) * scale + MARGIN
@@ -96,40 +96,52 @@ def bake(solid: Solid, size: float = 1.75) -> Field:
     return Field(distances, box_low, box_high, height=float(high[1] - low[1]) * scale)
 
 
-def render(field: Field, azimuth: float, *, size: int) -> Tensor:
-    """All views of a toy that is turned by an azimuth, in degrees.
+def render(field: Field, azimuth: float, *, size: int, aims: Tensor | None = None) -> Tensor:
+    """All views of a toy that is turned by an azimuth.
+
+    Args:
+        field: The toy.
+        azimuth: In degrees.
+        size: Height and width of a picture.
+        aims: How far beside the middle of the toy the cameras look; nothing when not given.
 
     Shapes:
-        uint8 (E, L, 2, size, size): elevations, lightings, cameras
+        aims: (E, 3), one for each elevation
+        result: uint8 (E, L, 2, size, size), elevations, lightings, cameras
     """
+    middle = torch.tensor([0.0, 0.5 * field.height, 0.0])
+    targets_E3 = middle + (torch.zeros(len(ELEVATIONS), 3) if aims is None else aims)
     lights = light_directions(azimuth)
     floor_1LZX = FLOOR_SHADE * floor_brightness(field, lights)
     num_rays = size * SUPERSAMPLES
     views = []
-    for elevation in ELEVATIONS:
-        origins, directions = camera_rays(azimuth, elevation, 0.5 * field.height, num_rays)
+    for elevation, target in zip(ELEVATIONS, targets_E3, strict=True):
+        origins, directions = camera_rays(azimuth, elevation, target, num_rays)
         shades_RL = trace(field, origins, directions, lights, floor_1LZX)
         shades_CLHW = shades_RL.view(NUM_CAMERAS, num_rays, num_rays, len(LIGHTINGS)).permute(0, 3, 1, 2)
         views.append(F.avg_pool2d(shades_CLHW, SUPERSAMPLES))
     return (255 * torch.stack(views).clamp(0, 1)).round().to(torch.uint8).transpose(1, 2)
 
 
-def camera_rays(azimuth: float, elevation: float, height: float, size: int) -> tuple[Tensor, Tensor]:
-    """Rays of both cameras, which look from an elevation at a point above the floor; the toy is turned by an azimuth.
+def camera_rays(azimuth: float, elevation: float, target: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Rays of both cameras, which look from an elevation at a target (3,); the toy is turned by an azimuth.
 
     Shapes:
         origins and directions (2 * size * size, 3): left camera first, row by row
     """
     ticks = tan(radians(VIEW_ANGLE / 2)) * ((torch.arange(size) + 0.5) * 2 / size - 1)
     down, right = torch.meshgrid(ticks, ticks, indexing="ij")
+    upwards = torch.tensor([0.0, 1.0, 0.0])
+    middle = CAMERA_DISTANCE * _direction(-azimuth, elevation)
+    rightwards = F.normalize(torch.linalg.cross(upwards, middle), dim=0)
     origins, directions = [], []
     for side in (-0.5, 0.5):
-        towards = _direction(side * CAMERA_ANGLE - azimuth, elevation)
-        aside = F.normalize(torch.linalg.cross(torch.tensor([0.0, 1.0, 0.0]), towards), dim=0)
+        offset = middle + side * CAMERA_GAP * rightwards
+        towards = F.normalize(offset, dim=0)
+        aside = F.normalize(torch.linalg.cross(upwards, towards), dim=0)
         above = torch.linalg.cross(towards, aside)
         rays_HW3 = right.unsqueeze(2) * aside - down.unsqueeze(2) * above - towards
-        origin = towards * CAMERA_DISTANCE + torch.tensor([0.0, height, 0.0])
-        origins.append(origin.expand(size * size, 3))
+        origins.append((target + offset).expand(size * size, 3))
         directions.append(F.normalize(rays_HW3.flatten(0, 1), dim=1))
     return torch.cat(origins), torch.cat(directions)
 

@@ -1,9 +1,10 @@
 """Five categories of toys, ten instances of each, from random numbers that spread the ten evenly over every range.
 
-Coordinates are x forward, y up, z to the side. Sizes within one toy are relative: the renderer fits every toy alike.
+Coordinates are x forward, y up, z to the side. Sizes are relative within a toy, which is scaled as a whole.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import product
 from math import cos, radians, sin
 from typing import TypeVar
@@ -14,6 +15,7 @@ from torchcaps.data.toys.solids import Point, Solid, ball, cuboid, drum, join, l
 
 CATEGORIES = ("animal", "human", "aeroplane", "truck", "car")
 NUM_INSTANCES = 10
+LENGTHS = (1.3, 1.8)
 SIDES = (-1, 1)
 
 Choice = TypeVar("Choice")
@@ -45,15 +47,24 @@ class Draws:
         return choices[int(self.share() * len(choices))]
 
 
-def make_toy(category: str, instance: int, seed: int) -> Solid:
-    """The solid of one toy.
+@dataclass(frozen=True)
+class Toy:
+    """A solid and the length to which its longest edge is scaled."""
+
+    solid: Solid
+    length: float
+
+
+def make_toy(category: str, instance: int, seed: int) -> Toy:
+    """One toy.
 
     Example:
-        >>> toy = make_toy("car", 0, seed=0)
-        >>> toy.high[0] - toy.low[0] > toy.high[1] - toy.low[1]  # longer than it is high
+        >>> solid = make_toy("car", 0, seed=0).solid
+        >>> solid.high[0] - solid.low[0] > solid.high[1] - solid.low[1]  # longer than it is high
         True
     """
-    return MAKERS[category](Draws(seed, CATEGORIES.index(category), instance))
+    draws = Draws(seed, CATEGORIES.index(category), instance)
+    return Toy(MAKERS[category](draws), length=draws.between(*LENGTHS))
 
 
 def make_animal(draws: Draws) -> Solid:

@@ -1,6 +1,7 @@
-"""Solids as signed distances: negative inside, positive outside, never more than the true distance outside.
+"""Solids as signed distances: negative inside, positive outside, zero on the surface.
 
-Coordinates are x forward, y up, z to the side.
+Ellipsoids, limbs with two radii and blends are right at the surface and a little off away from it: near enough for rays
+that come back when they have gone too far. Coordinates are x forward, y up, z to the side.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,14 +52,13 @@ def limb(start: Point, end: Point, start_radius: float, end_radius: float | None
 
 
 def ball(centre: Point, radii: Point) -> Solid:
-    """An ellipsoid; its distance is a bound by the smallest radius far away and right near the surface."""
+    """An ellipsoid."""
 
     def distance(points: Tensor) -> Tensor:
         scaled = (points - points.new_tensor(centre)) / points.new_tensor(radii)
         length = scaled.square().sum(1).sqrt()
         slope = (scaled / points.new_tensor(radii)).square().sum(1).sqrt()
-        near = length * (length - 1) / slope.clamp_min(1e-6)
-        return torch.minimum(near, (length - 1) * max(radii)).maximum((length - 1) * min(radii))
+        return (length - 1) * (length / slope.clamp_min(1e-9)).clamp(min(radii), max(radii))
 
     return Solid(
         distance,
@@ -124,7 +124,7 @@ def drum(axis: str, centre: Place, radius: float, low: float, high: float, *, ro
 
 
 def join(solids: Sequence[Solid], *, blend: float = 0.0) -> Solid:
-    """All solids together; with a blend, seams within that distance are filled smoothly."""
+    """All solids together; with a blend, seams are filled smoothly, by a quarter of it at most."""
 
     def distance(points: Tensor) -> Tensor:
         whole = solids[0].distance(points)
@@ -136,7 +136,6 @@ def join(solids: Sequence[Solid], *, blend: float = 0.0) -> Solid:
                 whole = whole - closeness.square() / (4 * blend)
         return whole
 
-    # A blend may bulge beyond both solids, by a quarter of itself at most; seams lie inside, so boxes are kept.
     return Solid(
         distance,
         _point(min(solid.low[axis] for solid in solids) for axis in range(3)),
