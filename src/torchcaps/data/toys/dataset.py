@@ -17,7 +17,7 @@ from torchcaps.data.toys.shapes import CATEGORIES, make_toy
 INSTANCES = {"training": (4, 6, 7, 8, 9), "testing": (0, 1, 2, 3, 5)}  # as in smallNORB
 KINDS = ("dat", "cat", "info")
 SIZES = (48, 96)
-AIM = 0.16  # the cameras look up to this far beside the middle of a toy, in each direction
+AIM = 0.1  # the cameras look up to this far beside the middle of a toy, in each direction
 RECIPE = "toys.json"
 VERSION = 1  # of the pictures; to be raised whenever shapes or light change
 

@@ -15,7 +15,7 @@ from torchcaps.data.toys.solids import Point, Solid, ball, cuboid, drum, join, l
 
 CATEGORIES = ("animal", "human", "aeroplane", "truck", "car")
 NUM_INSTANCES = 10
-LENGTHS = (1.3, 1.8)
+LENGTHS = (1.4, 1.8)
 SIDES = (-1, 1)
 
 Choice = TypeVar("Choice")
