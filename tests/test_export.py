@@ -12,9 +12,14 @@ import torch
 from models.test_models import COMBINATIONS, small
 from torchcaps import export
 from torchcaps.cli import main
+from torchcaps.encoding import TextEncoding
 from torchcaps.export import METADATA, ExportError, export_model
-from torchcaps.models import create_model
+from torchcaps.models import create_model, list_models
+from torchcaps.nn.routing import ROUTINGS
 from torchcaps.preprocessing import Preprocessing
+
+TEXTS = [(name, {}) for name in list_models("text") if not name.startswith("text-capsule")]
+TEXTS += [(name, {"routing": routing}) for name in ("text-capsule-a", "text-capsule-b") for routing in sorted(ROUTINGS)]
 
 ALONE = """
 import sys
@@ -74,6 +79,36 @@ def test_every_model_and_routing_as_onnx(name, routing, tmp_path):
 @pytest.mark.parametrize(("name", "routing"), [c for c in COMBINATIONS if c[1] in (None, "dynamic", "em")])
 def test_more_models_by_torch_export(name, routing, tmp_path):
     assert export_model(small(name, routing).eval(), tmp_path / "model.pt2", format="torch-export").difference <= 1e-5
+
+
+def text_model(name: str, **options):
+    """A text model with a small vocabulary, and the tokens of three texts."""
+    torch.manual_seed(0)
+    encoding = TextEncoding(tokeniser="words", vocabulary=tuple("abcdefgh"), max_length=12)
+    model = create_model(name, num_tokens=encoding.num_tokens, num_classes=3, embedding_size=6, **options).eval()
+    model.preprocessing = encoding
+    return model, np.array([[2, 3, 4, 5, 6] + 7 * [0], [9, 8, 7, 1] * 3, [4] + 11 * [0]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "options"), TEXTS)
+def test_every_text_model_as_onnx(name, options, tmp_path):
+    model, tokens = text_model(name, **options)
+    exported = export_model(model, tmp_path / "model.onnx")
+    assert exported.description.input_name == "tokens"
+    assert exported.description.input_shape == (12,)
+    answers, _ = export.load_onnx(tmp_path / "model.onnx")(tokens)
+    np.testing.assert_allclose(answers, eager(model, tokens, raw=False), atol=1e-4)
+
+
+def test_texts_come_as_tokens(tmp_path):
+    model, tokens = text_model("text-cnn")
+    with pytest.raises(ValueError, match="text-cnn takes tokens"):
+        export_model(model, tmp_path / "model.pt2", format="torch-export", include_preprocessing=True)
+    exported = export_model(model, tmp_path / "model.pt2", format="torch-export")
+    assert exported.description.preprocessing["vocabulary"] == list("abcdefgh")
+    answers, _ = export.FORMATS["torch-export"].load(tmp_path / "model.pt2")(tokens)
+    np.testing.assert_allclose(answers, eager(model, tokens, raw=False), atol=1e-5)
 
 
 @pytest.mark.parametrize("format", ["onnx", "torch-export", pytest.param("aoti", marks=pytest.mark.slow)])

@@ -1,7 +1,7 @@
 """A trained model as a file that runs without torchcaps: ONNX, torch.export, or a compiled AOTInductor package.
 
-Routing is exported in its reference form, plain operations of torch, with any number of images at a time. Every file is
-run before it counts as written, and must agree with the model.
+Routing is exported in its reference form, plain operations of torch, with any number of inputs at a time; texts are
+padded to one length. Every file is run before it counts as written, and must agree with the model.
 """
 
 import json
@@ -22,10 +22,10 @@ from torch.export import Dim, ExportedProgram
 
 from torchcaps import __version__
 from torchcaps.checks import check_choice
-from torchcaps.models import ImageModel
+from torchcaps.models import ImageModel, Model, TextModel
 from torchcaps.routing import use_backend
 
-INPUT, OUTPUTS = "images", ("probabilities", "scores")
+OUTPUTS = ("probabilities", "scores")
 TOLERANCE = 1e-4
 METADATA = "torchcaps.json"  # of the extra file in a torch.export archive, and the key in the other formats
 
@@ -43,21 +43,25 @@ class Description:
     Attributes:
         model: name of the model.
         version: of torchcaps.
-        input_shape: of one input after the batch axis: (C, H, W), or (H, W, C) with preprocessing inside.
-        input_type: "float32", or "uint8" with preprocessing inside.
-        preprocessing: what has to happen to raw images before; None when it happens inside.
+        input_name: "images" or "tokens".
+        input_shape: of one input after the batch axis: images (C, H, W), or (H, W, C) with preprocessing inside; tokens
+            (length,), padded with 0 at the end.
+        input_type: "float32", "uint8" with preprocessing inside, or "int64".
+        preprocessing: what has to happen to raw inputs before; None when it happens inside.
         labels: of the columns of the outputs.
-        multi_label: several classes may be true at once.
+        multi_label: several classes may be true at once, those whose probability reaches the threshold.
         outputs: their names: probabilities and scores, each (batch, classes).
     """
 
     model: str
     version: str
+    input_name: str
     input_shape: tuple[int, ...]
     input_type: str
     preprocessing: dict[str, Any] | None
     labels: tuple[str, ...]
     multi_label: bool
+    threshold: float
     outputs: tuple[str, ...] = OUTPUTS
 
 
@@ -71,21 +75,21 @@ class Exported:
 
 
 class Classifier(nn.Module):
-    """The part of a model that is exported: images to probabilities and scores."""
+    """The part of a model that is exported: inputs to probabilities and scores."""
 
-    def __init__(self, model: ImageModel, *, include_preprocessing: bool) -> None:
+    def __init__(self, model: Model, *, include_preprocessing: bool) -> None:
         super().__init__()
         self.model = model
         self.preprocessing = model.preprocessing if include_preprocessing else None
 
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, C, H, W), or raw uint8 (B, H, W, C) with preprocessing -> probabilities and scores, (B, J) each."""
-        output = self.model(images if self.preprocessing is None else self.preprocessing(images))
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The model's inputs, or raw uint8 images (B, H, W, C) -> probabilities and scores, (B, J) each."""
+        output = self.model(inputs if self.preprocessing is None else self.preprocessing(inputs))
         return self.model.probabilities(output), output.scores
 
 
 def export_model(
-    model: ImageModel,
+    model: Model,
     path: Path,
     *,
     format: str = "onnx",
@@ -107,6 +111,8 @@ def export_model(
         raise ValueError(f"a file of format {format} is called something{kind.suffix}, got {path.name}")
     if input_size is not None and not include_preprocessing:
         raise ValueError("input_size is the size of raw images; it goes together with include_preprocessing")
+    if include_preprocessing and not isinstance(model, ImageModel):
+        raise ValueError(f"preprocessing of texts cannot be inside a file: {model.name} takes tokens")
     if not path.resolve().parent.is_dir():
         raise ValueError(f"the folder of {path} does not exist; create it first")
     if (reason := kind.why_not()) is not None:
@@ -118,7 +124,7 @@ def export_model(
     try:
         with torch.no_grad(), use_backend("reference"), _quiet():
             program = torch.export.export(
-                classifier, (torch.from_numpy(_inputs(description, 2)),), dynamic_shapes={INPUT: {0: Dim("batch")}}
+                classifier, (torch.from_numpy(_inputs(description, 2)),), dynamic_shapes=({0: Dim("batch")},)
             )
             kind.write(program, temporary, description)
             difference = _difference(classifier, kind.load(temporary), description)
@@ -130,7 +136,7 @@ def export_model(
     return Exported(path=path, difference=difference, description=description)
 
 
-def _without_decoder(model: ImageModel) -> ImageModel:
+def _without_decoder(model: Model) -> Model:
     """A copy on the CPU that computes probabilities and nothing else."""
     copied = deepcopy(model).cpu().requires_grad_(False)
     if getattr(copied, "decoder", None) is not None:
@@ -138,34 +144,44 @@ def _without_decoder(model: ImageModel) -> ImageModel:
     return copied
 
 
-def _describe(model: ImageModel, include_preprocessing: bool, input_size: tuple[int, int] | None) -> Description:
+def _describe(model: Model, include_preprocessing: bool, input_size: tuple[int, int] | None) -> Description:
     preprocessing = model.preprocessing
-    raw_shape = (*(input_size or preprocessing.image_size), preprocessing.channels)
+    if isinstance(model, TextModel):
+        name, shape, kind = "tokens", (preprocessing.max_length,), "int64"
+    elif include_preprocessing:
+        name, shape, kind = "images", (*(input_size or preprocessing.image_size), preprocessing.channels), "uint8"
+    else:
+        name, shape, kind = "images", preprocessing.output_shape, "float32"
     return Description(
         model=model.name,
         version=__version__,
-        input_shape=raw_shape if include_preprocessing else model.image_shape,
-        input_type="uint8" if include_preprocessing else "float32",
+        input_name=name,
+        input_shape=shape,
+        input_type=kind,
         preprocessing=None if include_preprocessing else preprocessing.to_dict(),
         labels=model.labels,
         multi_label=model.multi_label,
+        threshold=model.threshold,
     )
 
 
 def _inputs(description: Description, num: int) -> np.ndarray:
-    """Random images as the file takes them."""
+    """Random inputs as the file takes them; texts end in padding."""
     shape, generator = (num, *description.input_shape), np.random.default_rng(num)
+    if description.input_type == "int64":
+        lengths = generator.integers(1, shape[1] + 1, (num, 1))
+        return (np.arange(shape[1]) < lengths).astype(np.int64)  # of unknown words, which every vocabulary has
     if description.input_type == "uint8":
         return generator.integers(0, 256, shape, dtype=np.uint8)
     return generator.random(shape, dtype=np.float32)
 
 
 def _difference(classifier: Classifier, run: Run, description: Description) -> float:
-    """The largest difference between file and model for one, three and eight images."""
+    """The largest difference between file and model for one, three and eight inputs."""
     largest = 0.0
     for num in (1, 3, 8):
-        images = _inputs(description, num)
-        for theirs, ours in zip(run(images), classifier(torch.from_numpy(images)), strict=True):
+        inputs = _inputs(description, num)
+        for theirs, ours in zip(run(inputs), classifier(torch.from_numpy(inputs)), strict=True):
             largest = max(largest, float(np.abs(theirs - ours.numpy()).max()))
             if theirs.shape != tuple(ours.shape) or np.isnan(theirs).any():
                 return float("nan")
@@ -186,7 +202,9 @@ def _why_not_onnx() -> str | None:
 
 
 def _write_onnx(program: ExportedProgram, path: Path, description: Description) -> None:
-    written = torch.onnx.export(program, dynamo=True, output_names=list(OUTPUTS), verbose=False)
+    written = torch.onnx.export(
+        program, dynamo=True, input_names=[description.input_name], output_names=list(OUTPUTS), verbose=False
+    )
     assert written is not None
     written.model.metadata_props[METADATA] = json.dumps(asdict(description))
     written.save(path, external_data=False)
@@ -197,7 +215,8 @@ def load_onnx(path: Path) -> Run:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    return lambda images: [np.asarray(output) for output in session.run(list(OUTPUTS), {INPUT: images})]
+    (entry,) = session.get_inputs()
+    return lambda inputs: [np.asarray(output) for output in session.run(list(OUTPUTS), {entry.name: inputs})]
 
 
 def _write_torch_export(program: ExportedProgram, path: Path, description: Description) -> None:
@@ -206,7 +225,7 @@ def _write_torch_export(program: ExportedProgram, path: Path, description: Descr
 
 def _load_torch_export(path: Path) -> Run:
     module = torch.export.load(path).module()
-    return lambda images: [output.numpy() for output in module(torch.from_numpy(images))]
+    return lambda inputs: [output.numpy() for output in module(torch.from_numpy(inputs))]
 
 
 def _why_not_aoti() -> str | None:
@@ -230,7 +249,7 @@ def _load_aoti(path: Path) -> Run:
     from torch._inductor import aoti_load_package
 
     package = aoti_load_package(str(path))
-    return lambda images: [output.numpy() for output in package(torch.from_numpy(images))]
+    return lambda inputs: [output.numpy() for output in package(torch.from_numpy(inputs))]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import tyro
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """Write a trained model to a file that runs without torchcaps, any number of images at a time.
+    """Write a trained model to a file that runs without torchcaps, any number of inputs at a time.
 
     The file is run and compared with the model before it counts as written. Names of classes and preprocessing are
     stored inside it as JSON.
@@ -34,7 +34,7 @@ class Export:
         """Write the file and say how to use it."""
         from rich.console import Console
 
-        from torchcaps.export import FORMATS, INPUT, export_model
+        from torchcaps.export import FORMATS, export_model
         from torchcaps.predictor import load
 
         console = Console()
@@ -49,13 +49,14 @@ class Export:
             )
         description = exported.description
         shape = ", ".join(map(str, description.input_shape))
-        lines = [f"input:         {INPUT}, {description.input_type} (batch, {shape})"]
+        lines = [f"input:         {description.input_name}, {description.input_type} (batch, {shape})"]
         if description.preprocessing is None:
             lines.append("preprocessing: inside the file: give raw images")
         else:
-            steps = ", ".join(
-                f"{name} {value}" for name, value in description.preprocessing.items() if value is not None
-            )
+            options = {name: value for name, value in description.preprocessing.items() if value is not None}
+            if "vocabulary" in options:
+                options["vocabulary"] = f"of {len(options['vocabulary'])} words inside the file"
+            steps = ", ".join(f"{name} {value}" for name, value in options.items())
             lines.append(f"preprocessing: yours to do: {steps}")
         lines.append(f"outputs:       {' and '.join(description.outputs)}, (batch, {len(description.labels)})")
         lines.append(

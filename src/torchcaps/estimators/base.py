@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from torchcaps.models import ImageModel
+from torchcaps.models import Model
 from torchcaps.predictor import Predictor
 from torchcaps.training import Progress, TrainingConfig, fit
 from torchcaps.training.progress import TrainingProgress
@@ -38,7 +38,7 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
     random_state: Any
     verbose: bool
     classes_: np.ndarray
-    model_: ImageModel
+    model_: Model
     n_iter_: int
 
     @abstractmethod
@@ -46,7 +46,7 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
         """Inputs as the model's preprocessing takes them, and y; the first ones decide what later ones must be."""
 
     @abstractmethod
-    def _new_model(self, inputs: np.ndarray, num_classes: int, multi_label: bool) -> ImageModel:
+    def _new_model(self, inputs: np.ndarray, num_classes: int, multi_label: bool) -> Model:
         """An untrained model with its preprocessing."""
 
     @abstractmethod

@@ -9,7 +9,7 @@ from sklearn.utils.validation import validate_data  # pyrefly: ignore[missing-mo
 
 from torchcaps.data.augment import Augmentation
 from torchcaps.estimators.base import CapsuleClassifier
-from torchcaps.models import ImageModel, create_model
+from torchcaps.models import Model, create_model
 from torchcaps.preprocessing import Preprocessing
 from torchcaps.training import TrainingConfig
 
@@ -127,7 +127,7 @@ class CapsuleImageClassifier(CapsuleClassifier):
             raise ValueError(f"image_shape {self.image_shape} does not describe rows of {num_values} values")
         return tuple(self.image_shape)
 
-    def _new_model(self, inputs: np.ndarray, num_classes: int, multi_label: bool) -> ImageModel:
+    def _new_model(self, inputs: np.ndarray, num_classes: int, multi_label: bool) -> Model:
         height, width, channels = self.image_shape_
         preprocessing = Preprocessing(image_size=self.image_size or (height, width), channels=channels)
         options: dict[str, Any] = {} if self.routing is None else {"routing": self.routing}
