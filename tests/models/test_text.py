@@ -85,8 +85,9 @@ def test_every_switch_changes_the_answer(name, switch):
 
 
 def test_partial_normalisation_is_for_training_only():
-    plain, partial = new_model("text-capsule-a", word_dropout=0.0), new_model(
-        "text-capsule-a", word_dropout=0.0, partial=True
+    plain, partial = (
+        new_model("text-capsule-a", word_dropout=0.0),
+        new_model("text-capsule-a", word_dropout=0.0, partial=True),
     )
     partial.load_state_dict(plain.state_dict())
     tokens = make_tokens(9, 4)
