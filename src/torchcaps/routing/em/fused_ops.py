@@ -174,7 +174,8 @@ def _save_for_backward(ctx, inputs, output) -> None:
     *inputs, keep_state = inputs
     state = output[2]
     ctx.mark_non_differentiable(state)
-    ctx.keep_state = keep_state
+    ctx.set_materialize_grads(False)  # or autograd would fill a tensor as large as the state with zeros
+    ctx.keep_state, ctx.shapes = keep_state, (output[0].shape, output[1].shape)
     ctx.tensors = [isinstance(value, Tensor) for value in inputs]
     ctx.others = [None if isinstance(value, Tensor) else value for value in inputs]
     ctx.save_for_backward(state, *(value for value in inputs if isinstance(value, Tensor)))
@@ -186,6 +187,10 @@ def _differentiate(ctx, grad_poses, grad_activations, _) -> tuple:
     state, *tensors = ctx.saved_tensors
     rest = iter(tensors)
     inputs = [next(rest) if is_tensor else other for is_tensor, other in zip(ctx.tensors, ctx.others, strict=True)]
+    grad_poses, grad_activations = (
+        state.new_zeros(shape) if gradient is None else gradient
+        for gradient, shape in zip((grad_poses, grad_activations), ctx.shapes, strict=True)
+    )
     to_poses, to_weight, to_bias, to_activations, *to_betas = em_kernel_backward(
         grad_poses, grad_activations, state, *inputs
     )
