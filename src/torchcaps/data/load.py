@@ -82,6 +82,14 @@ SOURCES = {
         read=read_norb_folder,
         takes_size=True,
     ),
+    "toys": Source(
+        description="24,300 training and 24,300 test pairs of pictures of rendered toys with known viewpoints, 48 x 48 "
+        "or 96 x 96 (`torchcaps data fetch toys` makes them)",
+        origin="Rendered by torchcaps: five categories, ten instances each, in the format of smallNORB",
+        terms="MIT, as torchcaps",
+        read=read_norb_folder,
+        takes_size=True,
+    ),
     "multimnist": Source(
         description="two different digits, one over the other, each shifted by up to 4 pixels, 36 x 36, new in "
         "every epoch",
@@ -117,11 +125,11 @@ def load_data(
     """Load images or texts with labels, by name or from a path.
 
     Args:
-        name_or_path: "digits" (embedded); "mnist", "fashion-mnist", "cifar10" or "smallnorb" (a folder of that name in
-            $TORCHCAPS_DATA); a folder of idx files, of smallNORB's .mat files or of CIFAR-10; a folder with one
-            folder of PNG or JPEG images per class, perhaps inside train/ and test/; an .npz file with x_train,
-            y_train and perhaps x_test, y_test, or images, labels; an archive of CIFAR-10. A name wins over a path;
-            write ./mnist for the path.
+        name_or_path: "digits" (embedded); "multimnist", "side-by-side" or "affnist" (made from digits); "mnist",
+            "fashion-mnist", "cifar10", "smallnorb" or "toys" (a folder of that name in $TORCHCAPS_DATA); a folder of
+            idx files, of smallNORB's .mat files or of CIFAR-10; a folder with one folder of PNG or JPEG images per
+            class, perhaps inside train/ and test/; an .npz file with x_train, y_train and perhaps x_test, y_test, or
+            images, labels; an archive of CIFAR-10. A name wins over a path; write ./mnist for the path.
         image_size: (height, width) at which to keep pictures that are too large. A folder of images is stretched to
             it (to the median of the training images when not given); smallNORB is reduced by means of blocks (left
             as it is when not given, and then mapped into memory).
