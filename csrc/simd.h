@@ -40,6 +40,26 @@ inline void store(T* p, Vec<T> v) {
   *reinterpret_cast<typename Simd<T>::Unaligned*>(p) = v;
 }
 
+// Stores past the caches, for large results that nobody reads soon; `p` must be aligned to a vector. Other threads
+// may rely on the result after finish_streaming().
+template <class T>
+inline void stream(T* p, Vec<T> v) {
+#if defined(__AVX__)
+  if constexpr (sizeof(T) == 4)
+    __builtin_ia32_movntps256(p, v);
+  else
+    __builtin_ia32_movntpd256(p, v);
+#else
+  store(p, v);
+#endif
+}
+
+inline void finish_streaming() {
+#if defined(__AVX__)
+  __builtin_ia32_sfence();
+#endif
+}
+
 template <class T>
 inline Vec<T> broadcast(T x) {
   return x - Vec<T>{};  // x - 0 is x, so nothing is computed; x + 0 would turn -0 into 0
@@ -142,14 +162,10 @@ inline void transpose_columns(const T* from, int64_t stride, int64_t rows, int64
       if (to[r]) to[r][c] = from[c * stride + r];
 }
 
-// exp: range reduction by ln 2 and a degree-6 polynomial (Cephes coefficients); below -87 it gives 0.
-inline Simd<float>::Vec exp(Simd<float>::Vec x) {
+// exp of numbers between -87 and 88: range reduction by ln 2 and a degree-6 polynomial (Cephes coefficients).
+inline Simd<float>::Vec exp_in_range(Simd<float>::Vec x) {
   using V = Simd<float>::Vec;
   using I = Simd<float>::Int;
-  const I vanishes = x < -87.0f;
-  const V top = broadcast<float>(88.0f);
-  x = x > top ? top : x;
-  x = vanishes ? V{} : x;
   const float shift = 12582912.0f;  // 1.5 * 2^23: adding it rounds to the nearest integer
   const V rounded = (x * 1.44269504088896341f + shift) - shift;
   const I exponent = __builtin_convertvector(rounded, I);
@@ -162,14 +178,28 @@ inline Simd<float>::Vec exp(Simd<float>::Vec x) {
   y = y * x + 5.0000001201e-1f;
   y = y * x * x + x + 1.0f;
   const I bits = (exponent + 127) << 23;
-  const V scaled = y * (V)bits;
-  return vanishes ? V{} : scaled;
+  return y * (V)bits;
 }
+
+// exp of any number; below -87 it gives 0.
+inline Simd<float>::Vec exp(Simd<float>::Vec x) {
+  using V = Simd<float>::Vec;
+  const Simd<float>::Int vanishes = x < -87.0f;
+  const V top = broadcast<float>(88.0f);
+  x = x > top ? top : x;
+  const V y = exp_in_range(vanishes ? V{} : x);
+  return vanishes ? V{} : y;
+}
+
+// exp of numbers up to 0; below -87 it stays at exp(-87), which is as good as 0 beside a term of 1.
+inline Simd<float>::Vec exp_of_negative(Simd<float>::Vec x) { return exp_in_range(max(broadcast<float>(-87.0f), x)); }
 
 inline Simd<double>::Vec exp(Simd<double>::Vec x) {
   for (int i = 0; i < 4; i++) x[i] = std::exp(x[i]);
   return x;
 }
+
+inline Simd<double>::Vec exp_of_negative(Simd<double>::Vec x) { return exp(x); }
 
 // log of a positive normal number: exponent plus a degree-9 polynomial of the mantissa (Cephes coefficients).
 inline Simd<float>::Vec log(Simd<float>::Vec x) {

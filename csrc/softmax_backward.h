@@ -29,6 +29,7 @@ class SoftmaxBackward {
   using Slot = SlotScratch<T, NV>;
   static constexpr int lanes = Plan::lanes;
   static constexpr int width = Simd<T>::width;
+  static constexpr int64_t largest_cached_gradient = int64_t(32) << 20;
 
  public:
   SoftmaxBackward(const Plan& plan, const T* sums, const T* masses, const T* grad_out)
@@ -54,6 +55,7 @@ class SoftmaxBackward {
       plan_.for_each_group([&](int64_t number, const Team& team, const Group& group) {
         differentiate(teams[number], workers[thread], targets_[thread], team, group);
       });
+      finish_streaming();
 #pragma omp barrier
       merge_targets(thread, omp_get_num_threads());
     }
@@ -170,6 +172,16 @@ class SoftmaxBackward {
     merge(&SoftmaxGradients<T>::weight, own_weights_, num_weights());
     merge(&SoftmaxGradients<T>::bias, own_weights_, num_biases());
     merge(&SoftmaxGradients<T>::activations, own_children_, num_activations());
+  }
+
+  // The first group overwrites the gradients of weights that a thread owns. If it is also the last, and the
+  // gradients are far larger than the caches, they need not pass through them.
+  Write how_to_write(const Group& group) const {
+    if (!own_weights_ || group.first > 0) return Write::add;
+    const bool is_aligned = reinterpret_cast<std::uintptr_t>(gradients_.weight) % (width * sizeof(T)) == 0;
+    const bool is_large = num_weights() * int64_t(sizeof(T)) > largest_cached_gradient;
+    return is_aligned && is_large && group.last == plan_.samples && plan_.shape.outer % width == 0 ? Write::stream
+                                                                                                   : Write::put;
   }
 
   // --- One group -------------------------------------------------------------------------------------------
@@ -365,9 +377,8 @@ class SoftmaxBackward {
                                     plan_.votes.slots * plan_.tile_poses(), gradients};
         if (is_euclidean() && !plan_.options.detach) add_vote_terms(scratch, worker, slot, group, first + s, j, gradients);
         const int64_t block = plan_.votes.transform_at(first + s) * shape.parents + j;
-        const bool add = !(own_weights_ && group.first == 0);
         if (target.weight)
-          plan_.kernels.weight_gradient(shape, slot, add, target.weight + block * shape.inner * shape.outer);
+          plan_.kernels.weight_gradient(shape, slot, how_to_write(group), target.weight + block * shape.inner * shape.outer);
         if (target.bias) add_bias_gradient(shape, slot, target.bias + block * shape.vote_size());
         if (!target.poses) continue;
         turn_weight(plan_.weight_of(first + s) + j * shape.inner * shape.outer, worker.turned);
@@ -382,10 +393,16 @@ class SoftmaxBackward {
   void form_vote_gradients(const TeamScratch& scratch, ThreadScratch& worker, int64_t first, int64_t count,
                            int64_t tile, int64_t j, int64_t samples) const {
     const T* const coefficients = scratch.coefficients + (tile * plan_.votes.slots + first) * slot_stride() + j * parent_stride();
-    // The coefficients of the next parent come from far away: ask for them early.
-    for (int64_t s = 0; s < count; s++)
-      for (int64_t i = 0; i < parent_stride(); i += 64 / int64_t(sizeof(T)))
+    // What the next parent needs comes from far away: ask for it early.
+    constexpr int64_t line = 64 / int64_t(sizeof(T));
+    const int64_t weight_size = plan_.shape.inner * plan_.shape.outer;
+    for (int64_t s = 0; s < count; s++) {
+      for (int64_t i = 0; i < parent_stride(); i += line)
         __builtin_prefetch(coefficients + s * slot_stride() + parent_stride() + i);
+      if (tile > 0) continue;
+      const T* const weight = plan_.weight_of(first + s) + (j + 1) * weight_size;
+      for (int64_t i = 0; i < weight_size; i += line) __builtin_prefetch(weight + i);
+    }
     const auto form = count == slots_at_once ? plan_.kernels.vote_gradients : plan_.kernels.one_vote_gradients;
     form(plan_.shape, num_terms(), vectors(scratch, tile, j), scratch.packed.factor(plan_, tile, first), coefficients,
          slot_stride(), worker.vote_gradients + tile * lanes * padded_vote(), samples * padded_vote());
@@ -434,7 +451,7 @@ class SoftmaxBackward {
       for (int64_t row = 0; row < shape.rows; row++)
         for (int64_t v = 0; v < row_size; v += width)
           put_entries(target.poses + to * shape.pose_size() + row * shape.inner + v, load(from + row * row_size + v),
-                      shape.inner - v, true);
+                      shape.inner - v, Write::add);
     }
   }
 

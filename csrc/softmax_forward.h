@@ -131,18 +131,17 @@ class SoftmaxForward {
     if (plan_.has_base()) plan_.fill_base(n, slot.base);
     plan_.kernels.votes(plan_.shape, scratch.packed.pose(plan_, tile, n), plan_.weight_of(n), slot.base,
                         scratch.query + tile * plan_.tile_votes(), nullptr, slot.votes, slot.couplings, nullptr);
+    const T* factors = scratch.packed.factor(plan_, tile, n);
     if (t == 0)
-      fill_uniform(slot.couplings);
+      fill_uniform(factors, slot.couplings);
     else
-      plan_.competition.template softmax<NV>(slot.couplings, plan_.logit_scale);
-    const T* factor = scratch.packed.factor(plan_, tile, n);
-    for (int64_t j = 0; j < plan_.shape.parents; j++)
-      for (int lane = 0; lane < lanes; lane++) slot.couplings[j * lanes + lane] *= factor[lane];
+      plan_.competition.template softmax<NV>(slot.couplings, plan_.logit_scale, factors);
   }
 
-  void fill_uniform(T* couplings) const {
+  void fill_uniform(const T* factors, T* couplings) const {
     for (int64_t j = 0; j < plan_.shape.parents; j++)
-      std::fill_n(couplings + j * lanes, lanes, plan_.competition.uniform_share(j));
+      for (int lane = 0; lane < lanes; lane++)
+        couplings[j * lanes + lane] = plan_.competition.uniform_share(j) * factors[lane];
   }
 
   // Adds up the team's sums of one tile, saves them, and makes the next query or the output of them.

@@ -14,12 +14,18 @@ namespace torchcaps {
 
 constexpr int64_t padded(int64_t size, int64_t width) { return (size + width - 1) / width * width; }
 
-// Puts or adds `vec` to the first `count` entries at `to`, all of them when count is at least the width.
+// How a gradient meets what lies at its place: overwrites it (`stream`: past the caches) or adds to it.
+enum class Write { put, stream, add };
+
+// Writes `vec` to the first `count` entries at `to`, all of them when count is at least the width.
 template <class T>
-inline void put_entries(T* to, Vec<T> vec, int64_t count, bool add) {
-  if (count >= Simd<T>::width) return store(to, add ? load(to) + vec : vec);
+inline void put_entries(T* to, Vec<T> vec, int64_t count, Write write) {
+  if (count >= Simd<T>::width) {
+    if (write == Write::stream) return stream(to, vec);
+    return store(to, write == Write::add ? load(to) + vec : vec);
+  }
   for (int i = 0; i < Simd<T>::width; i++)
-    if (i < count) to[i] = (add ? to[i] : T(0)) + vec[i];
+    if (i < count) to[i] = (write == Write::add ? to[i] : T(0)) + vec[i];
 }
 
 // Runs body(tag of 2 or 1, first vector) over `count` vectors, in pairs as long as there are two.
@@ -69,9 +75,9 @@ void vote_gradients(const VoteShape& shape, int64_t terms, const T* vectors, con
   }
 }
 
-// weight_ke += sum over samples and rows of pose_rk gradient_re; without `add` the old weight is overwritten.
+// weight_ke gets sum over samples and rows of pose_rk gradient_re.
 template <class T, int NV, int Rows, int Inner, int Outer>
-void weight_gradient(const VoteShape& shape, const SlotGradients<T>& slot, bool add, T* weight) {
+void weight_gradient(const VoteShape& shape, const SlotGradients<T>& slot, Write write, T* weight) {
   constexpr int lanes = Lanes<T, NV>::count, width = Simd<T>::width;
   const int64_t rows = Rows ? Rows : shape.rows, inner = Inner ? Inner : shape.inner;
   const int64_t outer = Outer ? Outer : shape.outer, row_size = padded(outer, width);
@@ -95,7 +101,7 @@ void weight_gradient(const VoteShape& shape, const SlotGradients<T>& slot, bool 
         }
       for (int c = 0; c < count; c++)
         for (int i = 0; i < vectors; i++)
-          put_entries(weight + (k + c) * outer + (v + i) * width, total[c][i], outer - (v + i) * width, add);
+          put_entries(weight + (k + c) * outer + (v + i) * width, total[c][i], outer - (v + i) * width, write);
     });
   };
   for (int64_t four = 0; four < inner / 4; four++) some_rows(std::integral_constant<int, 4>(), 4 * four);
@@ -142,7 +148,7 @@ void add_bias_gradient(const VoteShape& shape, const SlotGradients<T>& slot, T* 
       Vec<T> total = {};
       for (int64_t sample = 0; sample < slot.samples; sample++)
         total += load(slot.vote_gradients + (sample * shape.rows + row) * row_size + v);
-      put_entries(bias + row * shape.outer + v, total, shape.outer - v, true);
+      put_entries(bias + row * shape.outer + v, total, shape.outer - v, Write::add);
     }
 }
 

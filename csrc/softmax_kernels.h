@@ -17,7 +17,7 @@ struct SlotKernels {
   void (*uniform)(const VoteShape&, int64_t, const T*, const T* const*, T*);
   VoteGradients vote_gradients;       // of slots_at_once slots
   VoteGradients one_vote_gradients;   // of one slot
-  void (*weight_gradient)(const VoteShape&, const SlotGradients<T>&, bool, T*);
+  void (*weight_gradient)(const VoteShape&, const SlotGradients<T>&, Write, T*);
   void (*pose_gradients)(const VoteShape&, const SlotGradients<T>&, const T*, T*);
 };
 

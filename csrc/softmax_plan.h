@@ -2,7 +2,8 @@
 //
 // A group of tiles is routed from start to end before the next one begins, so scratch memory does not grow
 // with the batch. Work is split in one of two ways:
-//   - by slots: all threads form one team, each owns a range of slots, partial sums meet at barriers;
+//   - by slots: all threads form one team, each owns a range of slots, partial sums meet at barriers; where every
+//     slot has weights of its own, a thread then owns the gradients of these weights too;
 //   - by samples: every thread is a team of its own and owns a range of examples.
 // Either way each number is produced by one thread or summed in a fixed order, so results repeat bit for bit.
 #pragma once
@@ -49,7 +50,7 @@ class SoftmaxPlan {
  public:
   static constexpr int lanes = Lanes<T, NV>::count;
   static constexpr int64_t slot_block = 8;                          // slots that visit a tile in a row
-  static constexpr int64_t coefficient_bytes = int64_t(12) << 20;   // of one group, in the backward pass
+  static constexpr int64_t coefficient_bytes = int64_t(24) << 20;   // of all teams, in the backward pass
   static constexpr int64_t largest_group = 8;
   static constexpr int64_t largest_shared_weight = int64_t(8) << 20;
 
@@ -68,9 +69,10 @@ class SoftmaxPlan {
     require(!options.amend || votes.activations);
     const int64_t tiles = (samples + lanes - 1) / lanes;
     const int64_t weight_bytes = votes.transforms * shape.weight_size() * int64_t(sizeof(T));
-    splits_slots = votes.examples < threads || tiles < 4 * threads || weight_bytes > largest_shared_weight;
+    const bool own_weights = !votes.transform && !votes.child && votes.slots >= 8 * slot_block * threads;
+    splits_slots = own_weights || votes.examples < threads || tiles < 4 * threads || weight_bytes > largest_shared_weight;
     const int64_t per_tile =
-        2 * (options.iterations - 1) * votes.slots * votes.parents * lanes * int64_t(sizeof(T)) + 1;
+        num_teams() * 2 * (options.iterations - 1) * votes.slots * votes.parents * lanes * int64_t(sizeof(T)) + 1;
     group_tiles = std::max<int64_t>(1, std::min({tiles, largest_group, coefficient_bytes / per_tile}));
   }
 

@@ -143,9 +143,10 @@ struct Competition {
   // What each parent gets in the first iteration.
   T uniform_share(int64_t j) const { return takes_part(j) ? T(1) / T(num_taking_part() + leaky) : T(0); }
 
-  // Softmax over the parents that take part, in place: [parent][lane]. `scale` multiplies the logits.
+  // Softmax over the parents that take part, in place: [parent][lane]. `scale` multiplies the logits, `factors`
+  // (one per lane, or null) the shares.
   template <int NV>
-  void softmax(T* logits, T scale) const {
+  void softmax(T* logits, T scale, const T* factors = nullptr) const {
     using L = Lanes<T, NV>;
     for (int v = 0; v < NV; v++) {
       T* const lane = logits + v * L::width;
@@ -156,13 +157,13 @@ struct Competition {
         store(lane + j * L::count, x);
         largest = max(largest, x);
       }
-      Vec<T> total = leaky ? exp(-largest) : Vec<T>{};
+      Vec<T> total = leaky ? exp_of_negative(-largest) : Vec<T>{};
       for (int64_t j = 0; j < parents; j++) {
-        const Vec<T> share = takes_part(j) ? exp(load(lane + j * L::count) - largest) : Vec<T>{};
+        const Vec<T> share = takes_part(j) ? exp_of_negative(load(lane + j * L::count) - largest) : Vec<T>{};
         store(lane + j * L::count, share);
         total += share;
       }
-      const Vec<T> inverse = T(1) / total;
+      const Vec<T> inverse = (factors ? load(factors + v * L::width) : broadcast(T(1))) / total;
       for (int64_t j = 0; j < parents; j++) store(lane + j * L::count, load(lane + j * L::count) * inverse);
     }
   }

@@ -51,6 +51,11 @@ class Votes(ABC):
     def example(self) -> Tensor:
         """A tensor that has the batch size, dtype and device of the votes."""
 
+    @property
+    def weight_bytes(self) -> int:
+        """What the transformations occupy."""
+        return 0
+
     @abstractmethod
     def materialise(self) -> Tensor:
         """Form the votes; those of masked children are 0.
@@ -203,6 +208,10 @@ class LinearVotes(Votes):
     @property
     def example(self) -> Tensor:
         return self.poses
+
+    @property
+    def weight_bytes(self) -> int:
+        return self.weight.numel() * self.weight.element_size()
 
     def materialise(self) -> Tensor:
         poses = self.poses

@@ -140,6 +140,33 @@ def test_threads(num_threads, name, kind):
             assert (ours.double() - theirs).abs().max() <= tolerance * theirs.abs().max()
 
 
+@pytest.mark.parametrize("make", [dense_case, conv_case], ids=["dense", "conv"])
+@pytest.mark.parametrize("name", ROUTINGS)
+def test_a_trace_is_that_of_the_reference(name, make):
+    routing, options = ROUTINGS[name]
+    case = make()
+    leaves = {key: leaf.requires_grad_() for key, leaf in case.leaves.items()}
+    expected = routing(case.votes(**leaves), return_trace=True, backend="reference", **options)
+    result = routing(case.votes(**leaves), return_trace=True, backend="fused", **options)
+    assert result.capsules.poses.requires_grad
+    assert len(result.trace) == len(expected.trace)
+    for step, wanted in zip(result.trace, expected.trace, strict=True):
+        for value, reference in zip(step, wanted, strict=True):
+            assert not value.requires_grad
+            torch.testing.assert_close(value, reference, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.usefixtures("restore_threads")
+@pytest.mark.parametrize("batch_size", [5, 40], ids=["one group, past the caches", "two groups, added up"])
+def test_gradients_of_weights_larger_than_the_caches(batch_size):
+    torch.set_num_threads(2)
+    leaves = {"poses": randn(batch_size, 600, 8), "weight": 0.1 * randn(600, 120, 8, 16)}
+    found = gradients_of(leaves, DenseVotes, dynamic_routing, torch.float32, backend="fused", num_iterations=2)
+    wanted = gradients_of(leaves, DenseVotes, dynamic_routing, torch.float64, backend="chunked", num_iterations=2)
+    for value, expected in zip(found, wanted, strict=True):
+        assert (value - expected).abs().max() < 1e-5 * expected.abs().max()
+
+
 def kernel_arguments(options: SoftmaxOptions, case) -> tuple:
     """What the op is called with; floating-point tensors are leaves that ask for a gradient."""
     votes = lower(case.votes())

@@ -64,6 +64,7 @@ def chunks(monkeypatch):
     """Five examples are solved in chunks of two, two and one."""
     monkeypatch.setattr(backends, "votes_bytes", lambda problem: 5 * 1024)
     monkeypatch.setattr(backends, "CHUNK_BYTES", 2 * 1024)
+    monkeypatch.setattr(backends, "CHUNK_SHARE_OF_WEIGHTS", 0)
     return [2, 2, 1]
 
 

@@ -239,8 +239,9 @@ def test_backends():
         pass
     with raises(ValueError, "backend must be one of 'fused', 'chunked', 'reference'", "got 'auto'"):
         why_not("auto", dynamic_routing, VOTES)
-    with raises(ValueError, "backend 'fused' does not take this problem: its kernel records no trace", "'auto'"):
-        dynamic_routing(VOTES, return_trace=True, backend="fused")
+    votes, logits = DenseVotes(torch.zeros(2, 3, 4), torch.zeros(3, 5, 4, 6)), torch.zeros(2, 3, 5)
+    with raises(ValueError, "backend 'fused' does not take this problem: its kernel starts from zero logits", "'auto'"):
+        dynamic_routing(votes, initial_logits=logits, backend="fused")
     with raises(ValueError, "votes must have shape"):
         explain(dynamic_routing, torch.zeros(3))
 

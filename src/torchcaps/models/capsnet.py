@@ -22,6 +22,7 @@ class VectorCapsNet(ImageModel):
         weights: "full", "shared" or "factorised" transformations of the class layer.
         weight_std: standard deviation at the start, None for the layer's own.
         reconstruct: have a decoder.
+        decoder_hidden: widths of its hidden layers.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class VectorCapsNet(ImageModel):
         weights: str,
         weight_std: float | None,
         reconstruct: bool,
+        decoder_hidden: tuple[int, ...] = (512, 1024),
         **options: Any,
     ) -> None:
         super().__init__(
@@ -62,7 +64,11 @@ class VectorCapsNet(ImageModel):
             weights=weights,
             weight_std=weight_std,
         )
-        self.decoder = FullyConnectedDecoder(num_classes, class_size, self.image_shape) if reconstruct else None
+        self.decoder = (
+            FullyConnectedDecoder(num_classes, class_size, self.image_shape, hidden=decoder_hidden)
+            if reconstruct
+            else None
+        )
 
     def forward(self, images: Tensor, classes: Tensor | None = None) -> ModelOutput:
         parents = self.class_capsules(self.primary(self.features(self.pad(images))))
@@ -112,7 +118,7 @@ class CapsNet(VectorCapsNet):
 class CapsNetSmall(VectorCapsNet):
     """A small capsule network for CPUs: strided convolutions with batch norm, factorised class transformations.
 
-    Under 200 K parameters without the decoder for 28 x 28 digits.
+    142 K parameters for 28 x 28 digits, 397 K with its decoder.
 
     Example:
         >>> model = CapsNetSmall(image_shape=(1, 28, 28), num_classes=10, reconstruct=False)
@@ -147,4 +153,5 @@ class CapsNetSmall(VectorCapsNet):
             weights=weights,
             weight_std=0.05,  # classes start at a length near 0.1, where the margin loss has something to say
             reconstruct=reconstruct,
+            decoder_hidden=(128, 256),
         )

@@ -19,8 +19,10 @@ from torchcaps.routing.chunks import solve_in_chunks
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.result import RoutingResult
 
-# The chunked backend forms at most this many bytes of votes at a time (but always one example's).
+# The chunked backend forms at most this many bytes of votes at a time, but always one example's, and more where the
+# weights are large: every chunk makes a gradient of their size, so that too many chunks would only move weights.
 CHUNK_BYTES = 8 * 2**20
+CHUNK_SHARE_OF_WEIGHTS = 0.25
 
 
 class Backend(Protocol):
@@ -62,7 +64,8 @@ class Chunked:
 
     def run(self, problem: Problem) -> RoutingResult:
         batch_size = problem.votes.example.shape[0]
-        chunk_size = max(1, CHUNK_BYTES * batch_size // max(1, votes_bytes(problem)))
+        chunk_bytes = max(CHUNK_BYTES, int(CHUNK_SHARE_OF_WEIGHTS * problem.votes.weight_bytes))
+        chunk_size = max(1, chunk_bytes * batch_size // max(1, votes_bytes(problem)))
         if chunk_size >= batch_size:
             return problem.algorithm.reference(problem)
         return solve_in_chunks(problem, chunk_size)
@@ -79,7 +82,13 @@ class Fused:
 
     def run(self, problem: Problem) -> RoutingResult:
         assert problem.algorithm.fused is not None
-        return problem.algorithm.fused.run(problem)
+        result = problem.algorithm.fused.run(problem)
+        if problem.return_trace and result.trace is None:
+            # A trace is a record without gradients: what the kernel does not keep, another backend tells.
+            witness = Reference() if torch.compiler.is_compiling() else Chunked()
+            with torch.no_grad():
+                result.trace = witness.run(problem).trace
+        return result
 
 
 BACKENDS: tuple[Backend, ...] = (Fused(), Chunked(), Reference())

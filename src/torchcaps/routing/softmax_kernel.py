@@ -71,8 +71,6 @@ class SoftmaxKernel:
             return "its kernel has window competition only"
         if problem.initial_logits is not None:
             return "its kernel starts from zero logits, initial_logits were given"
-        if problem.return_trace:
-            return "its kernel records no trace"
         return self.why_not_options(problem.options) or why_not_lower(problem.votes)
 
     def run(self, problem: Problem) -> RoutingResult:
