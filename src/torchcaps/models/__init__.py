@@ -3,7 +3,7 @@
 from torchcaps.models.base import ImageModel, Model, ModelOutput
 from torchcaps.models.baselines import BaselineCNN, NoRouting, SmallCNN
 from torchcaps.models.capsnet import CapsNet, CapsNetSmall
-from torchcaps.models.matrix import MatrixCapsNet, MatrixCapsNetSmall
+from torchcaps.models.matrix import MatrixCapsNet, MatrixCapsNetSmall, MatrixNoRouting
 from torchcaps.models.registry import create_model, list_models, load_model
 from torchcaps.models.text import TextCapsuleA, TextCapsuleB
 from torchcaps.models.text_base import TextModel
@@ -18,6 +18,7 @@ __all__ = [
     "KimCNN",
     "MatrixCapsNet",
     "MatrixCapsNetSmall",
+    "MatrixNoRouting",
     "Model",
     "ModelOutput",
     "NoRouting",

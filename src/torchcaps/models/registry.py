@@ -7,11 +7,14 @@ from torchcaps.checks import check_choice
 from torchcaps.models.base import Model
 from torchcaps.models.baselines import BaselineCNN, NoRouting, SmallCNN
 from torchcaps.models.capsnet import CapsNet, CapsNetSmall
-from torchcaps.models.matrix import MatrixCapsNet, MatrixCapsNetSmall
+from torchcaps.models.matrix import MatrixCapsNet, MatrixCapsNetSmall, MatrixNoRouting
 from torchcaps.models.text import TextCapsuleA, TextCapsuleB
 from torchcaps.models.text_baselines import BiLSTM, KimCNN, TextNoRouting
 
-IMAGE_MODELS = (CapsNet, CapsNetSmall, MatrixCapsNet, MatrixCapsNetSmall, BaselineCNN, SmallCNN, NoRouting)
+IMAGE_MODELS = (
+    *(CapsNet, CapsNetSmall, MatrixCapsNet, MatrixCapsNetSmall),
+    *(BaselineCNN, SmallCNN, NoRouting, MatrixNoRouting),
+)
 TEXT_MODELS = (TextCapsuleA, TextCapsuleB, KimCNN, BiLSTM, TextNoRouting)
 MODELS: dict[str, type[Model]] = {model.name: model for model in (*IMAGE_MODELS, *TEXT_MODELS)}
 

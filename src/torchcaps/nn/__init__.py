@@ -5,6 +5,7 @@ from torchcaps.nn.conv import ConvCaps1d, ConvCaps2d
 from torchcaps.nn.decoder import ConvDecoder, FullyConnectedDecoder
 from torchcaps.nn.dense import DenseCaps, DigitCaps
 from torchcaps.nn.layer import CapsuleLayer
+from torchcaps.nn.noise import CapsuleNoise
 from torchcaps.nn.primary import PrimaryCaps, PrimaryMatrixCaps
 from torchcaps.nn.routing import (
     DynamicRouting,
@@ -21,6 +22,7 @@ from torchcaps.nn.text import NgramCaps
 
 __all__ = [
     "CapsuleLayer",
+    "CapsuleNoise",
     "ClassCaps",
     "ConvCaps1d",
     "ConvCaps2d",
