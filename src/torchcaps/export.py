@@ -115,6 +115,8 @@ def export_model(
         raise ValueError(f"preprocessing of texts cannot be inside a file: {model.name} takes tokens")
     if not path.resolve().parent.is_dir():
         raise ValueError(f"the folder of {path} does not exist; create it first")
+    if any(isinstance(module, nn.RNNBase) for module in model.modules()):
+        raise ExportError(f"{model.name} packs its sequences, which torch.export cannot follow; choose another model")
     if (reason := kind.why_not()) is not None:
         raise ExportError(reason)
     model = _without_decoder(model)
@@ -210,11 +212,13 @@ def _write_onnx(program: ExportedProgram, path: Path, description: Description) 
     written.save(path, external_data=False)
 
 
-def load_onnx(path: Path) -> Run:
-    """Run an ONNX file in onnxruntime."""
+def load_onnx(path: Path, num_threads: int | None = None) -> Run:
+    """Run an ONNX file in onnxruntime, with its own choice of threads or a given number."""
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = num_threads or 0
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     (entry,) = session.get_inputs()
     return lambda inputs: [np.asarray(output) for output in session.run(list(OUTPUTS), {entry.name: inputs})]
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 from rich.console import Console
 
-from torchcaps.benchmark import MismatchError, report, runner, timing
+from torchcaps.benchmark import MismatchError, latency, report, runner, timing
 from torchcaps.benchmark.cases import Case, Rival, Sweep, make_cases, make_sweeps, own_cases, select
+from torchcaps.benchmark.latency import ModelCase
 from torchcaps.benchmark.memory import peak_bytes
 from torchcaps.benchmark.roofline import Roofline
 from torchcaps.benchmark.settings import ALLOCATORS, Settings
@@ -19,6 +20,7 @@ from torchcaps.benchmark.workload import Workload
 from torchcaps.capsules import Capsules
 from torchcaps.cli import main
 from torchcaps.environment import environment
+from torchcaps.export import FORMATS
 from torchcaps.routing.backend import Chunked
 from torchcaps.routing.result import RoutingResult
 
@@ -221,7 +223,7 @@ def test_results_from_real_processes(tmp_path):
     assert messages == ["timing dense (default allocator)", "timing dense (heap reuse allocator)"]
     report.write_json(results, tmp_path / "results.json")
     results = json.loads((tmp_path / "results.json").read_text())
-    assert set(results) == {"schema", "environment", "settings", "verified", "cases", "growth"}
+    assert set(results) == {"schema", "environment", "settings", "verified", "cases", "models", "growth"}
     assert {"date", "command", "machine", "cpu", "threads", "versions", "kernels"} <= set(results["environment"])
     assert (results["environment"]["threads"], results["settings"]["threads"]) == (1, 1)
     assert set(results["environment"]["versions"]) == {"torchcaps", "torch", "numpy", "python"}
@@ -263,6 +265,7 @@ def test_tables_show_refusals_rivals_and_failures(monkeypatch):
         "environment": environment(),
         "verified": [check.__dict__ for check in verify([DENSE])],
         "cases": [written],
+        "models": [],
         "growth": {"sweeps": sweeps},
     }
     shown = show(results)
@@ -271,6 +274,43 @@ def test_tables_show_refusals_rivals_and_failures(monkeypatch):
     assert "R²" in shown
     results["growth"] = {"failed": "out of memory"}
     assert "growth was not measured: out of memory" in show(results)
+
+
+def test_whole_models_from_a_real_process():
+    model = ModelCase(name="tiny", model="cnn-small", image_shape=(1, 19, 19), num_classes=2)
+    results = json.loads(
+        json.dumps(runner.run_cases([], [], TINY.with_threads(1), lambda message: None, models=[model]))
+    )
+    assert report.failures(results) == []
+    [written] = results["models"]
+    variants = written["variants"]
+    assert written["threads"] == 1
+    assert {"eager", "onnxruntime"} <= {name for name, variant in variants.items() if "refused" not in variant}
+    assert variants["eager"]["speedup"] == 1
+    expected = variants["eager"]["seconds"] / variants["onnxruntime"]["seconds"]
+    assert variants["onnxruntime"]["speedup"] == pytest.approx(expected)
+    shown = show(results)
+    assert "Whole models, one image" in shown
+    assert "tiny: cnn-small, one image of 1x19x19, 2 classes" in shown
+
+
+def test_models_that_are_wrong_or_missing_are_not_timed(monkeypatch):
+    model = ModelCase(name="tiny", model="cnn-small", image_shape=(1, 19, 19), num_classes=2)
+    monkeypatch.setattr(latency, "export_model", lambda model, path: None)
+    monkeypatch.setattr(latency, "load_onnx", lambda path, num_threads: lambda image: [None, torch.zeros(1, 2).numpy()])
+    with pytest.raises(RuntimeError, match="refusing to time: onnxruntime on tiny differs from eager"):
+        latency.measure_model(model, TINY)
+    absent = replace(FORMATS["onnx"], why_not=lambda: "it is not installed")
+    monkeypatch.setitem(latency.FORMATS, "onnx", absent)
+    figures = latency.measure_model(model, TINY)
+    assert figures["variants"]["onnxruntime"] == {"refused": "it is not installed"}
+    results = {"environment": environment(), "verified": [], "cases": [], "growth": {"sweeps": []}}
+    failed = {"name": "other", "description": "another", "failed": "its process ended"}
+    results["models"] = [{"name": "tiny", "description": "small", **figures}, failed]
+    shown = show(results)
+    assert "onnxruntime refused: it is not installed" in shown
+    assert "its process ended" in shown
+    assert report.failures(results) == ["its process ended"]
 
 
 def test_a_routing_of_ones_own(tmp_path, monkeypatch):

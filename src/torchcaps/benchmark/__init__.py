@@ -4,6 +4,7 @@ cases     what is routed: shapes, routings, and the work they need at least
 verify    values and gradients of every backend against the float64 reference
 timing    quiet timing on a machine that others use too
 memory    peak memory of one call
+latency   whole models, one image at a time
 roofline  what this machine could do, measured
 worker    one process: one case under one allocator setting
 runner    all of them

@@ -167,6 +167,7 @@ SOFTMAX_RIVALS = (
     Rival(name="entropy r 3", routing="entropy", options=THREE),
 )
 NO_EAGER = ("chunked", "fused")
+QUICK_MODEL = "model-capsnet-small"
 QUICK_LOOK = ("digitcaps", "em-conv-14", "text-conv")  # a few only: every process takes seconds to start
 
 

@@ -21,11 +21,13 @@ def write_json(results: dict[str, Any], path: Path) -> None:
 def print_results(results: dict[str, Any], console: Console) -> None:
     """Where, what was verified, one table for each allocator setting, and the growth."""
     console.print(environment_line(results["environment"]))
-    checks = [Check(**check) for check in results["verified"]]
-    console.print(verification_line(checks))
+    if checks := [Check(**check) for check in results["verified"]]:
+        console.print(verification_line(checks))
     allocators = list(results["cases"][0]["allocators"]) if results["cases"] else []
     for allocator in allocators:
         console.print(case_table(results["cases"], allocator))
+    if results["models"]:
+        console.print(model_table(results["models"]))
     for note in notes(results):
         console.print(note, style="dim", highlight=False)
     growth = results["growth"]
@@ -96,6 +98,25 @@ def case_table(cases: Sequence[dict[str, Any]], allocator: str) -> Table:
     return table
 
 
+def model_table(models: Sequence[dict[str, Any]]) -> Table:
+    """Whole models on one image; "x" is how many times faster than the eager reference."""
+    table = Table(title="Whole models, one image", caption="~ too few quiet moments: disturbed figure")
+    for column in ("model", "variant", "ms", "x"):
+        table.add_column(column, justify="right" if column in ("ms", "x") else "left")
+    for model in models:
+        if "failed" in model:
+            table.add_row(model["name"], model["failed"], end_section=True)
+            continue
+        for index, (label, variant) in enumerate(model["variants"].items()):
+            cells = ["refused"]
+            if "refused" not in variant:
+                mark = "" if variant["is_quiet"] else "~"
+                cells = [f"{mark}{_number(1e3 * variant['seconds'])}", _number(variant["speedup"])]
+            is_last = index + 1 == len(model["variants"])
+            table.add_row(model["name"] if index == 0 else "", label, *cells, end_section=is_last)
+    return table
+
+
 def notes(results: dict[str, Any]) -> list[str]:
     """Shapes of the cases, and why a variant is missing."""
     lines = []
@@ -105,13 +126,17 @@ def notes(results: dict[str, Any]) -> list[str]:
         for label, variant in figures.get("variants", {}).items():
             if "refused" in variant:
                 lines.append(f"  {label} refused: {variant['refused']}")
+    for model in results["models"]:
+        lines.append(f"{model['name']}: {model['description']}")
+        refused = {label: v["refused"] for label, v in model.get("variants", {}).items() if "refused" in v}
+        lines += [f"  {label} refused: {reason}" for label, reason in refused.items()]
     return lines
 
 
 def failures(results: dict[str, Any]) -> list[str]:
     """What ended without figures."""
     parts = [figures for case in results["cases"] for figures in case["allocators"].values()]
-    return [part["failed"] for part in (*parts, results["growth"]) if "failed" in part]
+    return [part["failed"] for part in (*parts, *results["models"], results["growth"]) if "failed" in part]
 
 
 def growth_table(sweeps: Sequence[dict[str, Any]]) -> Table:

@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from torchcaps.benchmark.cases import QUICK_LOOK, Case, Sweep, make_cases, make_sweeps, own_cases, select
+from torchcaps.benchmark.cases import QUICK_LOOK, QUICK_MODEL, Case, Sweep, make_cases, make_sweeps, own_cases, select
+from torchcaps.benchmark.latency import MODEL_CASES, ModelCase
 from torchcaps.benchmark.settings import ALLOCATORS, Settings
 from torchcaps.benchmark.verify import verify
+from torchcaps.checks import check_choice
 from torchcaps.environment import environment
 
 SCHEMA = 1  # raise it when a key of the results changes its meaning
@@ -29,7 +31,7 @@ def run(
 
     Args:
         settings: how carefully.
-        names: only these cases and no sweeps; if empty all of them (a quick run takes three) and the sweeps.
+        names: only these cases and no sweeps; if empty all of them (a quick run takes four) and the sweeps.
         routing: import path of a routing of the user's own, timed in dense layers instead of our cases.
         tell: receives what is going on.
 
@@ -42,14 +44,24 @@ def run(
     if routing:
         return run_cases(select(own_cases(routing, quick=settings.quick), names), (), settings, tell)
     sweeps = () if names else make_sweeps(quick=settings.quick)
-    cases = select(make_cases(quick=settings.quick), names or (QUICK_LOOK if settings.quick else ()))
-    return run_cases(cases, sweeps, settings, tell)
+    known = {case.name: case for case in make_cases(quick=settings.quick)}
+    models = {case.name: case for case in MODEL_CASES}
+    for name in names:
+        check_choice("case", name, [*known, *models])
+    wanted = names or ((*QUICK_LOOK, QUICK_MODEL) if settings.quick else (*known, *models))
+    cases = [known[name] for name in wanted if name in known]
+    return run_cases(cases, sweeps, settings, tell, models=[models[name] for name in wanted if name in models])
 
 
 def run_cases(
-    cases: Sequence[Case], sweeps: Sequence[Sweep], settings: Settings, tell: Callable[[str], object]
+    cases: Sequence[Case],
+    sweeps: Sequence[Sweep],
+    settings: Settings,
+    tell: Callable[[str], object],
+    *,
+    models: Sequence[ModelCase] = (),
 ) -> dict[str, Any]:
-    """Verify and time the given cases and sweeps."""
+    """Verify and time the given cases, sweeps and models."""
     checks = verify([*cases, *(sweep.case for sweep in sweeps)])
     results: dict[str, Any] = {
         "schema": SCHEMA,
@@ -57,6 +69,7 @@ def run_cases(
         "settings": asdict(settings),
         "verified": [asdict(check) for check in checks],
         "cases": [],
+        "models": [],
         "growth": {"sweeps": []},
     }
     for case in cases:
@@ -66,6 +79,10 @@ def run_cases(
             job = {"case": case.to_dict(), "memory": allocator == "default"}
             figures[allocator] = _run_job(job, settings, allocator)
         results["cases"].append({**case.to_dict(), "description": case.description, "allocators": figures})
+    for model in models:
+        tell(f"timing {model.name}")
+        figures = _run_job({"model": asdict(model)}, settings, "default")
+        results["models"].append({**asdict(model), "description": model.description, **figures})
     if sweeps:
         tell("timing how time grows with batch, children and parents")
         job = {"sweeps": [{"case": sweep.case.to_dict(), "sizes": sweep.sizes} for sweep in sweeps]}

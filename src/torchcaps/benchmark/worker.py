@@ -1,4 +1,4 @@
-"""One process: one case (or sweep) under one allocator setting. Reads a job as JSON, writes its figures as JSON."""
+"""One process: one case, model or sweep under one allocator setting. Reads a job as JSON, writes figures as JSON."""
 
 import json
 import sys
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from torchcaps.benchmark.cases import Case, Sweep
+from torchcaps.benchmark.latency import ModelCase, measure_model
 from torchcaps.benchmark.memory import peak_bytes
 from torchcaps.benchmark.roofline import measure_roofline
 from torchcaps.benchmark.settings import Settings
@@ -137,6 +138,8 @@ def main() -> None:
     torch.set_num_threads(settings.threads or torch.get_num_threads())
     if "sweeps" in job:
         figures = {"sweeps": [measure_sweep(Sweep.from_dict(sweep), settings) for sweep in job["sweeps"]]}
+    elif "model" in job:
+        figures = measure_model(ModelCase(**job["model"]), settings)
     else:
         figures = measure_case(Case.from_dict(job["case"]), settings, memory=job["memory"])
     sys.stdout.write(json.dumps(figures) + "\n")

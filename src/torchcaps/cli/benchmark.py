@@ -13,10 +13,10 @@ class Benchmark:
     """
 
     quick: bool = False
-    """Smaller shapes, three cases unless named and no torch.compile: a look in under a minute, not figures to quote."""
+    """Smaller shapes, four cases unless named and no torch.compile: a look in under a minute, not figures to quote."""
 
     cases: tuple[str, ...] = ()
-    """Only these cases, such as digitcaps em-conv-14; all of them if left out."""
+    """Only these cases, such as digitcaps em-conv-14 model-capsnet; all of them if left out."""
 
     out: Path | None = None
     """Write all figures, with machine, versions and command, to this JSON file."""
