@@ -99,7 +99,7 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
         """The most probable label of each input (n,); multi-label: 0 or 1 for each class (n, J)."""
         probabilities = self.predict_proba(X)
         if self.model_.multi_label:
-            return (probabilities >= 0.5).astype(np.int64)
+            return (probabilities >= self.model_.threshold).astype(np.int64)
         return self.classes_[probabilities.argmax(axis=1)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
