@@ -3,15 +3,24 @@
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from torchcaps.checks import check_choice
-from torchcaps.data import DataSet, ImageSet, TextSet, load_data, split_validation
+from torchcaps.checks import check_choice, check_count
+from torchcaps.data import (
+    DataSet,
+    ImageSet,
+    LabelledSet,
+    TextSet,
+    choose_some,
+    load_data,
+    split_validation,
+    validation_by_instance,
+)
 from torchcaps.data.text import TextOptions
 from torchcaps.environment import environment
 from torchcaps.models import Model, create_model, list_models
@@ -40,7 +49,11 @@ class RunConfig:
         image_size: (height, width) to which images are brought, None to keep theirs.
         scaling: "unit" or "standardise".
         text: how texts are read and encoded.
-        validation: share of the training data held out for choices.
+        num_train, num_test: use at most this many training (validation included) and test examples, None for all;
+            with num_test 0 the run is not tested.
+        validation: share of the training data held out for choices; with 0 the last weights are taken.
+        validation_instances: hold out this many instances of each class instead of a share, so that choices are made
+            on objects that training never sees; for sets that know the instance of each image, such as smallNORB.
         training: how to train; a crop in its augmentation is random in training and central in evaluation.
     """
 
@@ -50,11 +63,21 @@ class RunConfig:
     image_size: tuple[int, int] | None = None
     scaling: str = "unit"
     text: TextOptions = field(default_factory=TextOptions)
+    num_train: int | None = None
+    num_test: int | None = None
     validation: float = 0.1
+    validation_instances: int = 0
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
     def __post_init__(self) -> None:
         check_choice("scaling", self.scaling, SCALINGS)
+        check_count("validation_instances", self.validation_instances, least=0)
+        if self.num_train is not None:
+            check_count("num_train", self.num_train)
+        if self.num_test is not None:
+            check_count("num_test", self.num_test, least=0)
+        if not 0 <= self.validation < 1:
+            raise ValueError(f"validation must be a share in [0, 1), got {self.validation}")
 
     @classmethod
     def read(cls, folder: Path) -> "RunConfig":
@@ -77,22 +100,23 @@ def run(config: RunConfig, folder: Path, on_event: Callable[[Event], None] | Non
     """Train, choose on validation, test once, report. A run that was stopped in `folder` goes on where it stood.
 
     Returns:
-        What result.json holds: test accuracy, validation accuracy, seconds, parameters.
+        What result.json holds: test accuracy, validation accuracy (where there are such data), seconds, parameters.
     """
     is_main = processes().is_main_process
     if (folder / CONFIG).exists() and RunConfig.read(folder) != config:
         raise ValueError(f"{folder} holds another run; resume it with `--resume {folder}` or choose another folder")
-    data = load_data(config.data, columns=config.text.columns())
-    train, validation = split_validation(data.train, config.validation, config.training.seed)
+    data = load_run_data(config)
+    train, validation = hold_out(config, data.train)
     torch.manual_seed(config.training.seed)
     model = new_model(config, data)
     if is_main:
         write_json(folder / CONFIG, asdict(config))
         write_json(folder / ENVIRONMENT, environment())
     progress = fit(model, train, validation, config.training, folder=folder, on_event=on_event)
-    result: dict[str, Any] = {
-        "validation_accuracy": progress.best_accuracy,
-        "best_epoch": progress.best_epoch + 1,
+    result: dict[str, Any] = {}
+    if validation is not None:
+        result |= {"validation_accuracy": progress.best_accuracy, "best_epoch": progress.best_epoch + 1}
+    result |= {
         "seconds": round(progress.seconds, 1),
         "steps": progress.step,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
@@ -101,7 +125,7 @@ def run(config: RunConfig, folder: Path, on_event: Callable[[Event], None] | Non
     }
     if is_main:
         predictor = new_predictor(model)
-        if model.multi_label:
+        if model.multi_label and validation is not None:
             held_out = torch.from_numpy(predictor.predict_proba(validation.inputs))
             model.threshold = result["threshold"] = choose_threshold(held_out, torch.from_numpy(validation.labels))
         if data.test is not None:
@@ -119,6 +143,28 @@ def run(config: RunConfig, folder: Path, on_event: Callable[[Event], None] | Non
         model.save_pretrained(folder / MODEL)
         write_json(folder / RESULT, result)
     return result
+
+
+def load_run_data(config: RunConfig) -> DataSet:
+    """The data of a run, cut to what it uses; every seed is tested on the same examples."""
+    data = load_data(config.data, columns=config.text.columns())
+    train, test = data.train, data.test
+    if config.num_train is not None:
+        train = choose_some(train, config.num_train, config.training.seed)
+    if config.num_test is not None and test is not None:
+        test = choose_some(test, config.num_test, 0) if config.num_test else None
+    return replace(data, train=train, test=test)
+
+
+def hold_out(config: RunConfig, train: LabelledSet) -> tuple[LabelledSet, LabelledSet | None]:
+    """What is trained on, and what is held out for choices."""
+    if config.validation_instances:
+        if not isinstance(train, ImageSet):
+            raise ValueError(f"validation_instances is for images that show instances; {config.data} holds texts")
+        return validation_by_instance(train, config.validation_instances, seed=config.training.seed)
+    if config.validation == 0:
+        return train, None
+    return split_validation(train, config.validation, config.training.seed)
 
 
 def new_model(config: RunConfig, data: DataSet) -> Model:

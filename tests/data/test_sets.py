@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
-from torchcaps.data import DataSet, ImageSet, split_validation
+from torchcaps.data import DataSet, ImageSet, choose_some, split_validation
 
 
 def make_set(labels, num_classes=None, shape=(4, 5)) -> ImageSet:
@@ -138,3 +138,16 @@ def test_factors_go_with_the_images():
     for wrong in (np.array([1, 2]), np.array([1.0, 2.0, 3.0]), np.zeros((3, 1), np.int64)):
         with pytest.raises(ValueError, match=r"factor 'azimuth' must be int64 of shape \(3,\), one value per image"):
             ImageSet(images=images, labels=labels, class_names=("a",), factors={"azimuth": wrong})
+
+
+def test_some_examples_keep_the_shares_of_the_classes():
+    whole = make_set([0] * 100 + [1] * 60 + [2] * 40)
+    few, more = (choose_some(whole, num, seed=3) for num in (20, 100))
+    assert np.bincount(few.labels).tolist() == [10, 6, 4]
+    assert np.bincount(more.labels).tolist() == [50, 30, 20]
+    assert set(numbers(few)) < set(numbers(more))
+    assert numbers(more) == sorted(numbers(more))
+    assert numbers(choose_some(whole, 20, seed=4)) != numbers(few)
+    assert choose_some(whole, 200, seed=3) is whole
+    with pytest.raises(ValueError, match="num must be at least 1"):
+        choose_some(whole, 0, seed=0)

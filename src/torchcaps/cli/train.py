@@ -47,8 +47,15 @@ class Train:
 
     text: Annotated[TextOptions, tyro.conf.OmitArgPrefixes] = field(default_factory=TextOptions)
 
+    num_train: int | None = None
+    """Use at most this many training examples, validation included."""
+
     validation: float = 0.1
-    """Share of the training data held out for choices."""
+    """Share of the training data held out for choices; with 0 the last weights are taken."""
+
+    validation_instances: int = 0
+    """Hold out this many instances of each class instead of a share (smallNORB, toys): choices are then made on objects
+    that training never sees."""
 
     training: Annotated[TrainingConfig, tyro.conf.OmitArgPrefixes] = field(
         default_factory=lambda: TrainingConfig(augmentation=Augmentation(shift=2))
@@ -61,6 +68,7 @@ class Train:
         from torchcaps import runs
         from torchcaps.cli.notices import notices
         from torchcaps.training import Interrupted
+        from torchcaps.training.processes import processes
         from torchcaps.training.progress import TrainingProgress
 
         console = Console()
@@ -75,7 +83,7 @@ class Train:
         except Interrupted:
             console.print(f"stopped; go on with: torchcaps train --resume {folder}", soft_wrap=True)
             return 130
-        if result.get("steps") and "validation_accuracy" in result:
+        if processes().is_main_process:
             report_result(console, config, folder, result)
         return 0
 
@@ -93,7 +101,9 @@ class Train:
             image_size=self.image_size,
             scaling="standardise" if self.standardise else "unit",
             text=self.text,
+            num_train=self.num_train,
             validation=self.validation,
+            validation_instances=self.validation_instances,
             training=self.training,
         )
 
@@ -123,9 +133,9 @@ def report_result(console, config, folder: Path, result: dict[str, Any]) -> None
     lines = [f"report: {folder / 'report.png'}", f"next:   torchcaps evaluate {folder}"] if "accuracy" in result else []
     lines.append(f"        torchcaps predict {folder} {'--text TEXT --explain' if is_text else 'IMAGE.png'}")
     if "accuracy" not in result:
-        lines.append(
-            f"validation accuracy: {100 * result['validation_accuracy']:.2f} % (there are no test {result['kind']}s)"
-        )
+        nothing = f"there are no test {result['kind']}s"
+        found = result.get("validation_accuracy")
+        lines.append(nothing if found is None else f"validation accuracy: {100 * found:.2f} % ({nothing})")
     else:
         data = "embedded digits" if config.data == "digits" else f"{result['kind']}s of {config.data}"
         f1 = f", micro F1 {100 * result['micro_f1']:.2f} %" if "micro_f1" in result else ""

@@ -6,7 +6,7 @@ Importing this room does not import torch, so that a command line can offer its 
 from torchcaps.data.augment import Augmentation
 from torchcaps.data.folders import read_image
 from torchcaps.data.load import SOURCES, Source, load_data
-from torchcaps.data.sets import DataSet, ImageSet, LabelledSet, split_validation
+from torchcaps.data.sets import DataSet, ImageSet, LabelledSet, choose_some, split_validation
 from torchcaps.data.splits import (
     Viewpoints,
     novel_azimuth,
@@ -26,6 +26,7 @@ __all__ = [
     "Source",
     "TextSet",
     "Viewpoints",
+    "choose_some",
     "load_data",
     "novel_azimuth",
     "novel_elevation",

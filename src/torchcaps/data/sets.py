@@ -7,7 +7,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
-from torchcaps.checks import check_positive
+from torchcaps.checks import check_count, check_positive
 
 MAX_CLASSES = 100_000  # a label beyond it is a mistake, and naming that many classes would fill the memory
 
@@ -186,6 +186,28 @@ def split_validation(labelled: Kind, fraction: float, seed: int) -> tuple[Kind, 
     if not held_out.any():
         raise ValueError("no class has two examples, so none can be spared for validation; give more training data")
     return labelled.subset(np.flatnonzero(~held_out)), labelled.subset(np.flatnonzero(held_out))
+
+
+def choose_some(labelled: Kind, num: int, seed: int) -> Kind:
+    """At most `num` examples, every class in its share; the same seed chooses fewer among those it chooses as more.
+
+    Args:
+        labelled: The data.
+        num: How many; all of them if there are no more.
+        seed: The same seed gives the same examples.
+
+    Returns:
+        The examples, in the order of the whole.
+    """
+    if check_count("num", num) >= len(labelled):
+        return labelled
+    generator = np.random.default_rng(seed)
+    strata = _rarest_class(labelled.labels) if labelled.is_multi_label else labelled.labels
+    place = np.empty(len(labelled))  # of an example within its class, from 0 to 1
+    for stratum in np.unique(strata):
+        members = np.flatnonzero(strata == stratum)
+        place[members] = (generator.permutation(len(members)) + 0.5) / len(members)
+    return labelled.subset(np.sort(np.argsort(place, kind="stable")[:num]))
 
 
 def check_images(images: np.ndarray) -> None:
