@@ -1,7 +1,7 @@
 """The whole set of toys in smallNORB's files: every toy from all sides, heights and lightings, by two cameras."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
 
@@ -54,10 +54,8 @@ def write_toys(
             dtype=np.uint8,
         )
         for (row, instance), (column, category) in product(enumerate(instances), enumerate(CATEGORIES)):
-            field = bake(make_toy(category, instance, seed))
-            aims_AE3 = draw_aims(category, instance, seed)
-            for turn, (azimuth, aims_E3) in enumerate(zip(AZIMUTHS, aims_AE3, strict=True)):
-                pairs_IAELC[row, turn, :, :, column] = render(field, azimuth, size=size, aims=aims_E3).numpy()
+            for turn, views_EL in enumerate(_turned(category, instance, size, seed)):
+                pairs_IAELC[row, turn, :, :, column] = views_EL
                 num_done += len(ELEVATIONS) * len(LIGHTINGS)
                 if progress is not None:
                     progress(num_done, num_pairs)
@@ -83,6 +81,18 @@ def poses(instances: tuple[int, ...]) -> np.ndarray:
     grid = np.meshgrid(*axes, range(len(CATEGORIES)), indexing="ij")
     instance, azimuth, elevation, lighting, category = (axis.ravel() for axis in grid)
     return np.stack((category, instance, elevation, azimuth, lighting), axis=1).astype(np.int32)
+
+
+def _turned(category: str, instance: int, size: int, seed: int) -> Iterator[np.ndarray]:
+    """All views of a toy, azimuth by azimuth."""
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the steps are short: a second thread would spend its time waiting for the first
+    try:
+        field = bake(make_toy(category, instance, seed))
+        for azimuth, aims_E3 in zip(AZIMUTHS, draw_aims(category, instance, seed), strict=True):
+            yield render(field, azimuth, size=size, aims=aims_E3).numpy()
+    finally:
+        torch.set_num_threads(num_threads)
 
 
 def _recipe(folder: Path) -> dict | None:
