@@ -59,7 +59,8 @@ class PrimaryCaps(nn.Module):
         self.conv.reset_parameters()
 
     def forward(self, features: Tensor) -> Capsules:
-        channels_last = self.conv(features).permute(0, 2, 3, 1)
+        # Copied once: reductions over poses whose entries lie apart are far slower.
+        channels_last = self.conv(features).permute(0, 2, 3, 1).contiguous()
         poses = channels_last.unflatten(-1, (self.num_types, self.pose_size))
         return Capsules.from_poses(squash(poses, self.squash_k))
 
