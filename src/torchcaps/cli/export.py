@@ -28,7 +28,7 @@ class Export:
     """Take raw uint8 images (batch, height, width, channels) instead of prepared ones."""
 
     input_size: tuple[int, int] | None = None
-    """Height and width of raw images, with --include-preprocessing; by default those that preprocessing brings them to."""
+    """Height and width of raw images, with --include-preprocessing; by default what preprocessing resizes to."""
 
     def run(self) -> None:
         """Write the file and say how to use it."""
