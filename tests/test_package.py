@@ -38,7 +38,8 @@ FLOORS = {
     "export": 7,
     "runs": 8,
     "benchmark": 8,
-    "cli": 9,
+    "experiments": 9,
+    "cli": 10,
 }
 
 

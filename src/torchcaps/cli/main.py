@@ -26,6 +26,7 @@ COMMANDS = {
     "models": "Models",
     "doctor": "Doctor",
     "benchmark": "Benchmark",
+    "reproduce": "Reproduce",
 }
 
 USER_ERRORS = (ValueError, TypeError, OSError)

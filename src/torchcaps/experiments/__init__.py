@@ -1,0 +1,21 @@
+"""Published experiments, done again: one file per table. `torchcaps reproduce` runs them."""
+
+from importlib import import_module
+
+from torchcaps.checks import check_choice
+from torchcaps.experiments.harness import Experiment
+
+# Name -> module of this folder, which has it as EXPERIMENT. A new experiment is a file and a line here.
+EXPERIMENTS = {
+    "hinton2018": "hinton2018",
+    "smallnorb-choices": "smallnorb_choices",
+}
+
+
+def find_experiment(name: str) -> Experiment:
+    """An experiment by name."""
+    module = EXPERIMENTS[check_choice("experiment", name, EXPERIMENTS)]
+    return import_module(f"torchcaps.experiments.{module}").EXPERIMENT
+
+
+__all__ = ["EXPERIMENTS", "Experiment", "find_experiment"]

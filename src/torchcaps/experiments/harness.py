@@ -1,0 +1,206 @@
+"""What every experiment is: named runs, what is measured of each, and the published figures to set beside them.
+
+A run lies in a folder of its own, OUT/ROW/seed-N, and goes on where it was stopped; what is finished is not done again.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from torchcaps.predictor import load
+from torchcaps.runs import RESULT, RunConfig, load_run_data, run, write_json
+from torchcaps.training import Diverged, Event
+
+MEASURES = "measures.json"
+TEST_ERROR, VALIDATION_ERROR = "test error, %", "validation error, %"
+
+Scale = Literal["quick", "full"]
+Measure = Callable[[Path], dict[str, float]]
+
+
+def test_error(folder: Path) -> dict[str, float]:
+    """Share of test examples that the run got wrong."""
+    return {TEST_ERROR: 100 * (1 - _read(folder / RESULT)["accuracy"])}
+
+
+def validation_error(folder: Path) -> dict[str, float]:
+    """Share of validation examples that the run got wrong, for choices: the test data stay unseen."""
+    return {VALIDATION_ERROR: 100 * (1 - _read(folder / RESULT)["validation_accuracy"])}
+
+
+def test_error_over_crops(num_crops: int) -> Measure:
+    """The test error of the centre crop, and that of the mean over several crops of each image."""
+
+    def measure(folder: Path) -> dict[str, float]:
+        test = load_run_data(RunConfig.read(folder)).test
+        assert test is not None
+        is_right = load(folder).predict(test.inputs, crops=num_crops) == test.labels
+        return test_error(folder) | {over_crops(num_crops): 100 * float(1 - is_right.mean())}
+
+    return measure
+
+
+def over_crops(num_crops: int) -> str:
+    """The name of the test error over several crops."""
+    return f"test error over {num_crops} crops, %"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One line of a published table, or one of ours beside it.
+
+    Attributes:
+        name: unique within the experiment.
+        config: the run; its seed is replaced.
+        published: figures of the source by the name of what is measured, in the same unit.
+        where: the place of the published figures in the source.
+        group: rows of one group are compared with each other.
+        measure: from a finished run's folder to figures, lower is better.
+    """
+
+    name: str
+    config: RunConfig
+    published: Mapping[str, float] = field(default_factory=dict)
+    where: str = ""
+    group: str = ""
+    measure: Measure = test_error
+
+    @property
+    def folder(self) -> str:
+        """The name as a folder."""
+        return re.sub(r"[^a-z0-9.]+", "-", self.name.lower()).strip("-")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """A published table and how to fill it.
+
+    Attributes:
+        name: at the command line.
+        title: what is found out.
+        source: whose figures stand in the column "paper".
+        data: name of the data at each scale; "quick" checks the machinery in minutes, "full" the claims.
+        takes: how long one seed of all rows takes at each scale, on what.
+        rows: from the scale and the name or path of the data to the rows.
+        remark: what a reader of the table must know.
+    """
+
+    name: str
+    title: str
+    source: str
+    data: Mapping[Scale, str]
+    takes: Mapping[Scale, str]
+    rows: Callable[[Scale, str], Sequence[Row]]
+    remark: str = ""
+
+    def choose_rows(self, scale: Scale, data: str | None = None, only: Sequence[str] = ()) -> list[Row]:
+        """The rows whose name or group contains one of the given texts; all of them without any."""
+        rows = list(self.rows(scale, data or self.data[scale]))
+        assert len({row.folder for row in rows}) == len(rows), "two rows would share a folder"
+        chosen = [row for row in rows if not only or any(text in (f"{row.group}: {row.name}") for text in only)]
+        if not chosen:
+            raise ValueError(
+                f"no row of {self.name} contains {', '.join(only)}; there are {', '.join(r.name for r in rows)}"
+            )
+        return chosen
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """A run that came to its end; one that diverged has no figures but the reason."""
+
+    row: Row
+    config: RunConfig
+    measures: Mapping[str, float]
+    result: Mapping[str, Any]
+    diverged: str | None = None
+
+    @property
+    def minutes(self) -> float:
+        """Of training."""
+        return self.result.get("seconds", 0.0) / 60
+
+
+def run_rows(
+    rows: Sequence[Row],
+    folder: Path,
+    *,
+    num_seeds: int = 1,
+    on_start: Callable[[Row, int], None] | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    on_finish: Callable[[Finished], None] | None = None,
+) -> list[Finished]:
+    """Run what is not finished yet: every row with the first seed, then every row with the next.
+
+    Args:
+        rows: what to run.
+        folder: of the experiment.
+        num_seeds: seeds 0, 1, ... of every row.
+        on_start: told which row and seed comes next.
+        on_event: told of every step of a run.
+        on_finish: told of every run that was trained here.
+    """
+    finished = []
+    for seed in range(num_seeds):
+        for row in rows:
+            done = read_run(row, seed, folder)
+            if done is None:
+                if on_start is not None:
+                    on_start(row, seed)
+                done = _run_row(row, seed, folder, on_event)
+                if on_finish is not None:
+                    on_finish(done)
+            finished.append(done)
+    return finished
+
+
+def finished_runs(rows: Sequence[Row], folder: Path) -> list[Finished]:
+    """What was finished in a folder, whatever the seed."""
+    found = []
+    for row in rows:
+        seeds = sorted(
+            int(path.parent.name.removeprefix("seed-")) for path in folder.glob(f"{row.folder}/seed-*/{MEASURES}")
+        )
+        found += [done for seed in seeds if (done := read_run(row, seed, folder)) is not None]
+    return found
+
+
+def read_run(row: Row, seed: int, folder: Path) -> Finished | None:
+    """A finished run; None if it is not."""
+    place, config = _place(row, seed, folder), with_seed(row.config, seed)
+    if not (place / MEASURES).exists():
+        return None
+    if RunConfig.read(place) != config:
+        raise ValueError(f"{place} holds another run than {row.name!r} is today; give another folder with --out")
+    kept = _read(place / MEASURES)
+    result = _read(place / RESULT) if (place / RESULT).exists() else {}
+    return Finished(row=row, config=config, measures=kept["measures"], result=result, diverged=kept["diverged"])
+
+
+def with_seed(config: RunConfig, seed: int) -> RunConfig:
+    """The same run with another seed."""
+    return replace(config, training=replace(config.training, seed=seed))
+
+
+def _run_row(row: Row, seed: int, folder: Path, on_event: Callable[[Event], None] | None) -> Finished:
+    place, measures, reason = _place(row, seed, folder), {}, None
+    try:
+        run(with_seed(row.config, seed), place, on_event)
+        measures = row.measure(place)
+    except Diverged as error:  # a finding, and no reason to stop the other rows
+        reason = str(error)
+    write_json(place / MEASURES, {"measures": measures, "diverged": reason})
+    done = read_run(row, seed, folder)
+    assert done is not None
+    return done
+
+
+def _place(row: Row, seed: int, folder: Path) -> Path:
+    return folder / row.folder / f"seed-{seed}"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))

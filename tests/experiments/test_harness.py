@@ -1,0 +1,178 @@
+"""The harness of experiments: what is finished is not done again, tables and figures say where figures come from."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from torchcaps import runs
+from torchcaps.cli import main
+from torchcaps.experiments import EXPERIMENTS, find_experiment, harness, table
+from torchcaps.experiments.harness import TEST_ERROR, Experiment, Row, finished_runs, run_rows
+from torchcaps.runs import RunConfig
+from torchcaps.training import Diverged, Interrupted, TrainingConfig
+
+
+@pytest.fixture(scope="module")
+def noise(tmp_path_factory):
+    """An .npz of dark (0) and bright (1) images."""
+    generator = np.random.default_rng(0)
+    labels = np.arange(48) % 2
+    images = (generator.integers(0, 120, (48, 20, 20)) + 100 * labels[:, None, None]).astype(np.uint8)
+    path = tmp_path_factory.mktemp("data") / "noise.npz"
+    np.savez(path, x_train=images[:32], y_train=labels[:32], x_test=images[32:], y_test=labels[32:])
+    return path
+
+
+def make_rows(scale: str, data: str) -> list[Row]:
+    training = TrainingConfig(epochs=1 if scale == "quick" else 2, batch_size=16)
+    config = RunConfig(data=data, model="cnn-small", validation=0.0, training=training)
+    return [
+        Row(name="A & b", config=config, published={TEST_ERROR: 5.2}, where="table 7", group="first"),
+        Row(name="no routing", config=replace(config, model="no-routing"), group="second"),
+    ]
+
+
+EXPERIMENT = Experiment(
+    name="made",
+    title="dark or bright",
+    source="A. Author, 1999",
+    data={"quick": "digits", "full": "mnist"},
+    takes={"quick": "a second", "full": "a day"},
+    rows=make_rows,
+    remark="Made here.",
+)
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """The (model, seed) of every run that was trained."""
+    calls = []
+    real = runs.run
+
+    def remember(config, folder, on_event=None):
+        calls.append((config.model, config.training.seed))
+        return real(config, folder, on_event)
+
+    monkeypatch.setattr(harness, "run", remember)
+    return calls
+
+
+def test_every_row_comes_before_the_next_seed_and_nothing_is_done_twice(noise, tmp_path, trained):
+    rows = make_rows("quick", str(noise))
+    run_rows(rows[:1], tmp_path)
+    told = []
+    finished = run_rows(rows, tmp_path, num_seeds=2, on_finish=lambda done: told.append(done.row.name))
+    assert trained == [("cnn-small", 0), ("no-routing", 0), ("cnn-small", 1), ("no-routing", 1)]
+    assert told == ["no routing", "A & b", "no routing"]
+    assert [(done.row.name, done.config.training.seed) for done in finished] == [
+        *(("A & b", 0), ("no routing", 0)),
+        *(("A & b", 1), ("no routing", 1)),
+    ]
+    accuracy = json.loads((tmp_path / "a-b" / "seed-1" / "result.json").read_text())["accuracy"]
+    assert finished[2].measures == {TEST_ERROR: 100 * (1 - accuracy)}
+    assert len(finished_runs(rows, tmp_path)) == 4
+    changed = [replace(rows[0], config=replace(rows[0].config, num_train=20))]
+    with pytest.raises(ValueError, match="holds another run than 'A & b' is today; give another folder with --out"):
+        run_rows(changed, tmp_path)
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(noise, tmp_path):
+    rows = make_rows("full", str(noise))[:1]
+    run_rows(rows, tmp_path / "whole")
+    steps = []
+
+    def stop(event):
+        steps.append(event.progress.step)
+        if len(steps) == 3:  # the first step of the second epoch, after the two steps and the end of the first
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        run_rows(rows, tmp_path / "cut", on_event=stop)
+    assert finished_runs(rows, tmp_path / "cut") == []
+    later = []
+    run_rows(rows, tmp_path / "cut", on_event=lambda event: later.append(event.progress.step))
+    assert later[0] > 1
+    weights = [tmp_path / name / "a-b" / "seed-0" / "model" / "model.safetensors" for name in ("whole", "cut")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
+def test_a_run_that_diverges_is_a_finding(noise, tmp_path, monkeypatch):
+    def diverge(config, folder, on_event=None):
+        runs.write_json(folder / runs.CONFIG, json.loads(json.dumps(runs.asdict(config))))
+        raise Diverged("the gradient of conv1.weight is not finite at step 3")
+
+    rows = make_rows("quick", str(noise))
+    run_rows(rows[1:], tmp_path)
+    monkeypatch.setattr(harness, "run", diverge)
+    finished = run_rows(rows, tmp_path)
+    assert "conv1.weight" in finished[0].diverged
+    first, second = table.make_lines(rows, finished)
+    assert (first.values, first.num_diverged, first.cells()[3]) == ((), 1, "- (1 diverged)")
+    assert (len(second.values), second.num_diverged) == (1, 0)
+
+
+def test_lines_are_means_over_seeds():
+    row = make_rows("quick", "digits")[0]
+    finished = [
+        harness.Finished(row=row, config=row.config, measures={TEST_ERROR: value}, result={"seconds": seconds})
+        for value, seconds in ((1.0, 60), (3.0, 120), (5.0, 180))
+    ]
+    (line,) = table.make_lines([row], finished)
+    assert line.cells() == ("A & b", TEST_ERROR, "5.20", "3.00", "2.00", "3", "2.0")
+    (empty,) = table.make_lines([row], [])
+    assert empty.cells() == ("A & b", TEST_ERROR, "5.20", "-", "-", "0", "-")
+    (single,) = table.make_lines([row], finished[:1])
+    assert single.deviation is None
+
+
+def test_at_the_command_line(noise, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("torchcaps.experiments.find_experiment", lambda name: EXPERIMENT)
+    command = ["reproduce", "made", "--data", str(noise), "--out", str(tmp_path)]
+    assert main([*command, "--quick", "--only", "second", "--note", "Seen once."]) == 0
+    told = capsys.readouterr().out
+    assert "no routing, seed 0" in told
+    assert "A & b, seed 0" not in told
+    assert main([*command, "--quick", "--note", "Seen once."]) == 0
+    told = capsys.readouterr().out
+    assert "A & b, seed 0" in told
+    assert "no routing, seed 0" not in told
+    text = (tmp_path / "table.md").read_text()
+    assert "| A & b | test error, % | 5.20 (table 7) | " in text
+    assert "Paper: A. Author, 1999. Ours: " in text
+    assert "not the claims. Made here. Seen once." in text
+    kept = json.loads((tmp_path / "results.json").read_text())
+    assert [run["config"]["model"] for run in kept["runs"]] == ["cnn-small", "no-routing"]
+    assert kept["environment"]["versions"]["torch"]
+    assert kept["lines"][0]["mean"] == pytest.approx(kept["runs"][0]["measures"][TEST_ERROR])
+    with Image.open(tmp_path / "figure.png") as picture:
+        assert picture.size[0] > 1000
+    assert main([*command, "--quick", "--full"]) == 2
+    assert main([*command, "--quick", "--only", "third"]) == 2
+    assert "no row of made contains third; there are A & b, no routing" in capsys.readouterr().err
+    assert main([*command[:2], "--out", str(tmp_path / "new")]) == 0
+    assert "torchcaps reproduce made --quick: digits, a second" in capsys.readouterr().out
+
+
+def test_an_interrupt_says_how_to_go_on(noise, tmp_path, monkeypatch, capsys):
+    def interrupt(config, folder, on_event=None):
+        raise Interrupted
+
+    monkeypatch.setattr("torchcaps.experiments.find_experiment", lambda name: EXPERIMENT)
+    monkeypatch.setattr(harness, "run", interrupt)
+    assert main(["reproduce", "made", "--quick", "--data", str(noise), "--out", str(tmp_path)]) == 130
+    assert "the same command goes on where it stopped" in capsys.readouterr().out
+
+
+def test_the_list_of_experiments(capsys):
+    assert main(["reproduce"]) == 0
+    told = capsys.readouterr().out
+    for name in EXPERIMENTS:
+        assert name in told
+        experiment = find_experiment(name)
+        assert experiment.name == name
+        assert set(experiment.data) == set(experiment.takes) == {"quick", "full"}
+    assert main(["reproduce", "hinton2081"]) == 2
+    assert "did you mean 'hinton2018'?" in capsys.readouterr().err
