@@ -1,6 +1,7 @@
 """`torchcaps models`."""
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,10 +17,11 @@ class Models:
         from torchcaps.models.registry import create_model, list_models
 
         console = Console()
-        for kind, example, options in (
+        examples: tuple[tuple[str, str, dict[str, Any]], ...] = (
             ("image", "28 x 28, 10 classes", {"image_shape": (1, 28, 28), "num_classes": 10}),
             ("text", "10,000 words, 2 classes", {"num_tokens": 10_002, "num_classes": 2}),
-        ):
+        )
+        for kind, example, options in examples:
             table = Table("model", f"parameters ({example})", "loss", "what it is", title=f"for {kind}s")
             for name in list_models(kind):
                 model = create_model(name, **options)

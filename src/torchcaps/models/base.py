@@ -65,6 +65,7 @@ class Model(nn.Module, PyTorchModelHubMixin):
         preprocessing_class: of `preprocessing`.
         labels: names of the classes.
         preprocessing: from raw inputs to what `forward` takes.
+        learning_rates: of parameters by name, relative to that of the others; 1 where none is given.
         threshold: probability from which a class of a multi-label model is taken to be there.
         card: what the model card states: data, terms, results.
     """
@@ -81,6 +82,7 @@ class Model(nn.Module, PyTorchModelHubMixin):
         self.multi_label = multi_label
         self.options = options
         self.labels = tuple(str(index) for index in range(num_classes))
+        self.learning_rates: dict[str, float] = {}
         self.threshold = 0.5
         self.card: dict[str, Any] = {}
 

@@ -71,7 +71,7 @@ class TextCapsules(TextModel):
     """One branch of capsules per n-gram size; the poses of the classes are averaged over the branches.
 
     Args:
-        num_tokens, embedding_size, word_dropout, num_classes, multi_label: see TextModel.
+        num_tokens, embedding_size, word_dropout, embedding_rate, num_classes, multi_label: see TextModel.
         ngram_sizes: K1 of each branch.
         channels: B, features of an n-gram.
         types: (C, D), capsule types of n-grams and of windows.
@@ -92,7 +92,8 @@ class TextCapsules(TextModel):
         num_classes: int,
         multi_label: bool = False,
         embedding_size: int = 100,
-        word_dropout: float = 0.5,
+        word_dropout: float = 0.2,
+        embedding_rate: float = 1.0,
         ngram_sizes: tuple[int, ...],
         channels: int = 32,
         types: tuple[int, int] = (32, 16),
@@ -112,6 +113,7 @@ class TextCapsules(TextModel):
             multi_label=multi_label,
             embedding_size=embedding_size,
             word_dropout=word_dropout,
+            embedding_rate=embedding_rate,
             ngram_sizes=list(ngram_sizes),
             channels=channels,
             types=list(types),

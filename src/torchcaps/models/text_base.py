@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from torchcaps.checks import check_count
+from torchcaps.checks import check_count, check_positive
 from torchcaps.encoding import PAD, TextEncoding
 from torchcaps.models.base import Model, ModelOutput
 
@@ -20,6 +20,8 @@ class TextModel(Model):
         num_tokens: rows of the embedding: padding, unknown, words.
         embedding_size: entries of a word's vector.
         word_dropout: share of the entries of word vectors that are dropped in training.
+        embedding_rate: learning rate of the word vectors, relative to that of the others; small where they come from a
+            larger corpus, which they would forget.
         num_classes, multi_label, **options: see Model.
 
     Shapes:
@@ -38,6 +40,7 @@ class TextModel(Model):
         multi_label: bool = False,
         embedding_size: int = 100,
         word_dropout: float = 0.5,
+        embedding_rate: float = 1.0,
         **options: Any,
     ) -> None:
         super().__init__(
@@ -46,6 +49,7 @@ class TextModel(Model):
             num_tokens=num_tokens,
             embedding_size=embedding_size,
             word_dropout=word_dropout,
+            embedding_rate=embedding_rate,
             **options,
         )
         self.preprocessing = TextEncoding(tokeniser="words", vocabulary=())
@@ -53,6 +57,7 @@ class TextModel(Model):
             check_count("num_tokens", num_tokens, least=2), check_count("embedding_size", embedding_size), PAD
         )
         self.dropout = nn.Dropout(word_dropout)
+        self.learning_rates = {"embedding.weight": check_positive("embedding_rate", embedding_rate)}
         nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
         self.set_vectors(torch.tensor([PAD]), torch.zeros(1, embedding_size))
 

@@ -226,7 +226,7 @@ class Trainer:
         progress, config = self.progress, self.config
         rate = learning_rate(config, progress.step, progress.total_steps, progress.plateau_factor)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["rate"]
         if progress.step <= YOUNG_STEPS:
             settle_batch_norm(self.plain_model)
         if config.inverse_temperature is not None:

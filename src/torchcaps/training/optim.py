@@ -5,19 +5,24 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from torchcaps import schedules
+from torchcaps.models import Model
 from torchcaps.training.config import TrainingConfig
 
 BATCH_NORM_MOMENTUM = 0.1
 YOUNG_STEPS = round(1 / BATCH_NORM_MOMENTUM)
 
 
-def make_optimizer(model: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
-    """AdamW or SGD; biases, norms and routing costs are not decayed."""
-    decayed, kept = [], []
+def make_optimizer(model: Model, config: TrainingConfig) -> torch.optim.Optimizer:
+    """AdamW or SGD; biases, norms and routing costs are not decayed, and some parameters have a rate of their own.
+
+    A group's "rate" is what its learning rate is to that of the schedule.
+    """
+    parts: dict[tuple[float, float], list[nn.Parameter]] = {(config.weight_decay, 1.0): [], (0.0, 1.0): []}
     for name, parameter in model.named_parameters():
         is_vector = parameter.dim() < 2 or name.endswith(("bias", "beta_a", "beta_u"))
-        (kept if is_vector else decayed).append(parameter)
-    groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": kept, "weight_decay": 0.0}]
+        key = (0.0 if is_vector else config.weight_decay, model.learning_rates.get(name, 1.0))
+        parts.setdefault(key, []).append(parameter)
+    groups = [{"params": part, "weight_decay": decay, "rate": rate} for (decay, rate), part in parts.items()]
     if config.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=config.learning_rate, momentum=0.9, nesterov=True)
     return torch.optim.AdamW(groups, lr=config.learning_rate)

@@ -8,6 +8,8 @@ import torch
 from torchcaps.data.text import TextOptions, vector_table
 from torchcaps.models import TextModel, create_model
 
+VECTOR_RATE = 0.2  # of word vectors that come from a file
+
 
 def new_text_model(
     name: str,
@@ -32,7 +34,7 @@ def new_text_model(
     """
     encoding, vectors = (options or TextOptions()).encode(texts, others)
     if vectors is not None:
-        model_options = {"embedding_size": vectors.size} | model_options
+        model_options = {"embedding_size": vectors.size, "embedding_rate": VECTOR_RATE} | model_options
     model = create_model(
         name,
         num_tokens=encoding.num_tokens,

@@ -56,8 +56,10 @@ class Examples:
 def read_table(path: Path, columns: Columns) -> Examples:
     """A CSV, TSV or JSONL file (gzip or not) with named columns."""
     suffix = path.with_suffix("").suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
-    content = read_text(path, columns.encoding)
-    rows = _json_rows(content, path) if suffix in JSON_LINES else _csv_rows(content, TABLES[suffix], path)
+    if suffix in JSON_LINES:
+        rows = read_json_lines(path, columns.encoding)
+    else:
+        rows = _csv_rows(read_text(path, columns.encoding), TABLES[suffix], path)
     if not rows:
         raise ValueError(f"{path} has no rows; expected one text with its label on each")
     names = list(rows[0][1])
@@ -121,9 +123,10 @@ def _csv_rows(content: str, delimiter: str, path: Path) -> list[tuple[int, dict[
     return rows
 
 
-def _json_rows(content: str, path: Path) -> list[tuple[int, dict[str, Any]]]:
+def read_json_lines(path: Path, encoding: str | None = None) -> list[tuple[int, dict[str, Any]]]:
+    """The objects of a JSONL file (gzip or not) with the numbers of their lines."""
     rows = []
-    for number, line in enumerate(content.split("\n"), 1):
+    for number, line in enumerate(read_text(path, encoding).split("\n"), 1):
         if not line.strip():
             continue
         try:
