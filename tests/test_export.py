@@ -107,7 +107,7 @@ def test_texts_come_as_tokens(tmp_path):
     with pytest.raises(ValueError, match="text-cnn takes tokens"):
         export_model(model, tmp_path / "model.pt2", format="torch-export", include_preprocessing=True)
     exported = export_model(model, tmp_path / "model.pt2", format="torch-export")
-    assert list(exported.description.preprocessing["vocabulary"]) == list("abcdefgh")
+    assert TextEncoding.from_dict(exported.description.preprocessing) == model.preprocessing
     answers, _ = export.FORMATS["torch-export"].load(tmp_path / "model.pt2")(tokens)
     np.testing.assert_allclose(answers, eager(model, tokens, raw=False), atol=1e-5)
 
@@ -188,5 +188,10 @@ def test_command(tmp_path, monkeypatch, capsys):
     assert "preprocessing: yours to do: image_size [20, 20], channels 2, scaling standardise, crop [18, 17]" in out
     assert "outputs:       probabilities and scores, (batch, 3)" in out
     assert (tmp_path / "animals.pt2").exists()
+    text_model("text-cnn")[0].save_pretrained(tmp_path / "letters")
+    assert main(["export", "letters", "--format", "torch-export"]) == 0
+    out = capsys.readouterr().out
+    assert "input:         tokens, int64 (batch, 12)" in out
+    assert "vocabulary of 8 words inside the file" in out
     assert main(["export", "nothing"]) == 2
     assert "no model at 'nothing'" in capsys.readouterr().err

@@ -55,7 +55,7 @@ class Export:
         else:
             options = {name: value for name, value in description.preprocessing.items() if value is not None}
             if "vocabulary" in options:
-                options["vocabulary"] = f"of {len(options['vocabulary'])} words inside the file"
+                options["vocabulary"] = f"of {len(options['vocabulary'].split())} words inside the file"
             steps = ", ".join(f"{name} {value}" for name, value in options.items())
             lines.append(f"preprocessing: yours to do: {steps}")
         lines.append(f"outputs:       {' and '.join(description.outputs)}, (batch, {len(description.labels)})")
