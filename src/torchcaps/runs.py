@@ -49,6 +49,8 @@ class RunConfig:
         image_size: (height, width) to which images are brought, None to keep theirs.
         scaling: "unit" or "standardise".
         text: how texts are read and encoded.
+        folds: of data without a test part, the training examples are cut into this many parts, the same in every run,
+            of which the seed chooses one for the test; 0 leaves them without.
         num_train, num_test: use at most this many training (validation included) and test examples, None for all;
             with num_test 0 the run is not tested.
         validation: share of the training data held out for choices; with 0 the last weights are taken.
@@ -63,6 +65,7 @@ class RunConfig:
     image_size: tuple[int, int] | None = None
     scaling: str = "unit"
     text: TextOptions = field(default_factory=TextOptions)
+    folds: int = 0
     num_train: int | None = None
     num_test: int | None = None
     validation: float = 0.1
@@ -72,6 +75,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         check_choice("scaling", self.scaling, SCALINGS)
         check_count("validation_instances", self.validation_instances, least=0)
+        check_count("folds", self.folds, least=0)
         if self.num_train is not None:
             check_count("num_train", self.num_train)
         if self.num_test is not None:
@@ -106,7 +110,7 @@ def run(config: RunConfig, folder: Path, on_event: Callable[[Event], None] | Non
     if (folder / CONFIG).exists() and RunConfig.read(folder) != config:
         raise ValueError(f"{folder} holds another run; resume it with `--resume {folder}` or choose another folder")
     data = load_run_data(config)
-    train, validation = hold_out(config, data.train)
+    train, validation = training_parts(config, data)
     torch.manual_seed(config.training.seed)
     model = new_model(config, data)
     if is_main:
@@ -146,14 +150,24 @@ def run(config: RunConfig, folder: Path, on_event: Callable[[Event], None] | Non
 
 
 def load_run_data(config: RunConfig) -> DataSet:
-    """The data of a run, cut to what it uses; every seed is tested on the same examples."""
+    """The data of a run, cut to what it uses; every seed is tested on the same examples, unless there are folds."""
     data = load_data(config.data, columns=config.text.columns())
     train, test = data.train, data.test
+    if config.folds and test is None:
+        fold = np.random.default_rng(0).permutation(len(train)) % config.folds == config.training.seed % config.folds
+        train, test = (train.subset(np.flatnonzero(part)) for part in (~fold, fold))
     if config.num_train is not None:
         train = choose_some(train, config.num_train, config.training.seed)
     if config.num_test is not None and test is not None:
         test = choose_some(test, config.num_test, 0) if config.num_test else None
     return replace(data, train=train, test=test)
+
+
+def training_parts(config: RunConfig, data: DataSet) -> tuple[LabelledSet, LabelledSet | None]:
+    """What is trained on, and what choices are made on: the data's own validation part, or what is held out."""
+    if data.validation is not None and config.validation > 0:
+        return data.train, data.validation
+    return hold_out(config, data.train)
 
 
 def hold_out(config: RunConfig, train: LabelledSet) -> tuple[LabelledSet, LabelledSet | None]:
@@ -181,7 +195,7 @@ def new_model(config: RunConfig, data: DataSet) -> Model:
             class_names=data.class_names,
             multi_label=train.is_multi_label,
             options=config.text,
-            others=() if data.test is None else data.test.inputs,
+            others=[text for part in (data.validation, data.test) if part is not None for text in part.inputs],
             **config.model_options,
         )
     images = train.inputs

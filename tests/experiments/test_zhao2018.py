@@ -1,87 +1,94 @@
-"""The harness of the text experiments, on small sets of its own."""
+"""The text experiments: their rows, the baseline without a network, Reuters."""
 
+import gzip
 import json
 
 import numpy as np
 import pytest
 
-from torchcaps.data import DataSet
-from torchcaps.data.text import TextSet, load_reuters
-from torchcaps.experiments import zhao2018
-from torchcaps.experiments.zhao2018 import TFIDF, Config, Score, load_split, score, summarise
-from torchcaps.training import TrainingConfig
+from torchcaps import runs
+from torchcaps.data.text.reuters import read_reuters
+from torchcaps.experiments import find_experiment, zhao2018
+from torchcaps.experiments.harness import TEST_ERROR, run_rows, with_seed
+from torchcaps.runs import RunConfig, load_run_data
 
 TOPICS = {"grain": "wheat corn harvest", "ship": "port vessel cargo", "trade": "tariff export import"}
 
 
-def make_texts(num: int, seed: int, topics_each: int = 1) -> tuple[list[str], np.ndarray]:
-    generator = np.random.default_rng(seed)
-    texts, labels = [], np.zeros((num, 3), dtype=bool)
-    for index in range(num):
+def write_texts(path, num: int, seed: int, topics_each: int = 1, separator: str = "|") -> None:
+    generator, lines = np.random.default_rng(seed), ["text\tlabel"]
+    names = list(TOPICS)
+    for _ in range(num):
         chosen = generator.choice(3, topics_each, replace=False)
-        labels[index, chosen] = True
-        words = [generator.choice(list(TOPICS.values())[topic].split()) for topic in np.repeat(chosen, 3)]
-        texts.append(" ".join(generator.permutation([*words, "said", "the", "week", "a"])))
-    return texts, labels
+        words = [generator.choice(TOPICS[names[topic]].split()) for topic in np.repeat(chosen, 3)]
+        text = " ".join(generator.permutation([*words, "said", "the", "week", "a"]))
+        lines.append(f"{text}\t{separator.join(names[topic] for topic in chosen)}")
+    path.write_text("\n".join(lines))
 
 
-def make_set(multi_label: bool = False) -> DataSet:
-    parts = []
-    for num, seed, each in ((120, 0, 1), (30, 1, 2 if multi_label else 1)):
-        texts, labels = make_texts(num, seed, each)
-        parts.append(
-            TextSet(texts=texts, labels=labels if multi_label else labels.argmax(1), class_names=tuple(TOPICS))
-        )
-    return DataSet(name="made", train=parts[0], test=parts[1], origin="", terms="")
+@pytest.mark.parametrize("several", [False, True])
+def test_baseline_without_a_network(tmp_path, several):
+    write_texts(tmp_path / "train.tsv", 120, 0)
+    write_texts(tmp_path / "test.tsv", 30, 1, 2 if several else 1)
+    options = zhao2018.TextOptions(label_separator="|" if several else None)
+    config = RunConfig(data=str(tmp_path), text=options)
+    result = zhao2018.run_tfidf(config, tmp_path / "run")
+    assert result["accuracy"] > (0.2 if several else 0.9)
+    assert json.loads((tmp_path / "run" / "result.json").read_text()) == result
+    assert RunConfig.read(tmp_path / "run") == config
+    if several:
+        assert zhao2018.f1_error(tmp_path / "run")[zhao2018.F1_ERROR] == pytest.approx(100 * (1 - result["sample_f1"]))
+        assert result["sample_f1"] > 0.7
 
 
-@pytest.mark.parametrize("model", ["text-capsule-a", TFIDF])
-@pytest.mark.parametrize("multi_label", [False, True])
-def test_score(model, multi_label):
-    config = Config(training=TrainingConfig(epochs=10, batch_size=16, learning_rate=0.01, ema=None))
-    options = {} if model == TFIDF else {"channels": 16, "types": (8, 6), "pose_size": 8, "embedding_size": 16}
-    outcome = score(model, make_set(multi_label), 0, config, **options)
-    assert outcome.value > (0.65 if multi_label else 0.9)
-    assert outcome.parameters > 0
+def test_rows_of_both_scales():
+    experiment = find_experiment("zhao2018")
+    full, quick = experiment.choose_rows("full"), experiment.choose_rows("quick")
+    assert len(full) == 8 * 6 + 9
+    assert len(quick) == 2 * 6 + 9
+    published = {row.name: row.published for row in full if row.published}
+    assert published["mr: Capsule-B"] == {TEST_ERROR: pytest.approx(100 - 82.3)}
+    assert set(published) == {f"{name}: Capsule-B" for name in ("trec", "subj", "mr", "sst-phrases", "agnews")}
+    options = [row.config.model_options for row in full if row.group.startswith("ablation")]
+    assert options[0] == {}
+    assert {"noise_class": True} in options
+    assert {"routing": "em"} in options
+    assert {row.config.text.vectors for row in full} == {zhao2018.VECTORS, None}
+    assert all(row.config.text.vectors is None for row in quick)
 
 
-def test_rows_are_percent_with_deviation():
-    row = summarise("x", 82.3, [Score(0.8, 2.0, 7), Score(0.9, 4.0, 7)])
-    assert (row.paper, row.ours, row.seconds, row.parameters) == (82.3, pytest.approx(85.0), 3.0, 7)
-    assert row.deviation == pytest.approx(np.std([80, 90], ddof=1))
-    assert summarise("x", None, [Score(0.8, 2.0, 7)]).deviation == 0
+def test_rows_run_in_the_harness(tmp_path, monkeypatch):
+    monkeypatch.setattr(zhao2018, "QUICK_TRAIN", 120)
+    monkeypatch.setattr(zhao2018, "QUICK_TEST", 40)
+    rows = find_experiment("zhao2018").choose_rows("quick", only=["movie-snippets: no routing", "movie-snippets: TF"])
+    finished = run_rows(rows, tmp_path)
+    assert [0 < done.measures[TEST_ERROR] < 100 for done in finished] == [True, True]
+    assert [done.result["num_test"] for done in finished] == [40, 40]
 
 
-def test_table_and_ablation_name_their_rows(monkeypatch):
-    asked = []
-
-    def fake_score(model, data, seed, config, **options):
-        asked.append((model, seed, options))
-        return Score(0.5, 1.0, 10)
-
-    monkeypatch.setattr(zhao2018, "score", fake_score)
-    monkeypatch.setattr(zhao2018, "load_split", lambda name, seed: None)
-    config = Config(sets=("mr",), models=("text-capsule-b", "text-cnn"), seeds=(0, 1))
-    assert [(row.name, row.paper) for row in zhao2018.table(config)] == [
-        ("mr text-capsule-b", 82.3),
-        ("mr text-cnn", None),
-    ]
-    assert [seed for _, seed, _ in asked] == [0, 1, 0, 1]
-    asked.clear()
-    rows = list(zhao2018.ablation("mr", config))
-    assert [row.paper for row in rows] == [None] * 10
-    assert {"noise_class": True} in [options for *_, options in asked]
-    assert {"routing": "em"} in [options for *_, options in asked]
-
-
-def test_folds_are_disjoint_and_cover_everything(monkeypatch):
-    texts, labels = make_texts(50, 0)
-    whole = TextSet(texts=[f"{i} {t}" for i, t in enumerate(texts)], labels=labels.argmax(1), class_names=tuple(TOPICS))
-    data = DataSet(name="mr", train=whole, test=None, origin="", terms="")
-    monkeypatch.setattr(zhao2018, "load_texts", lambda name: data)
-    folds = [load_split("mr", seed) for seed in range(10)]
+def test_folds_are_disjoint_and_cover_everything(tmp_path):
+    write_texts(tmp_path / "a.tsv", 50, 0)
+    config = RunConfig(data=str(tmp_path / "a.tsv"), folds=10)
+    folds = [load_run_data(with_seed(config, seed)) for seed in range(10)]
+    whole = load_run_data(RunConfig(data=str(tmp_path / "a.tsv"))).train
     assert sorted(text for fold in folds for text in fold.test.texts) == sorted(whole.texts)
-    assert all(not set(fold.train.texts) & set(fold.test.texts) for fold in folds)
+    assert all(len(fold.train) + len(fold.test) == 50 for fold in folds)
+    with pytest.raises(ValueError, match="folds must be at least 0"):
+        RunConfig(folds=-1)
+
+
+def test_validation_data_of_a_set_are_used(tmp_path, monkeypatch):
+    folder = tmp_path / "text" / "sst"
+    folder.mkdir(parents=True)
+    for name, lines in (("train", "0 bad\n1 good\n"), ("dev", "1 fine\n0 poor\n"), ("test", "1 great\n")):
+        (folder / f"stsa.binary.{name}").write_text(lines)
+    (folder / "glue-sst2-train.tsv").write_text("sentence\tlabel\nbad phrase\t0\ngood phrase\t1\n")
+    monkeypatch.setenv("TORCHCAPS_DATA", str(tmp_path))
+    for name, texts in (("sst", ("bad", "good")), ("sst-phrases", ("bad phrase", "good phrase"))):
+        config = RunConfig(data=name)
+        train, validation = runs.training_parts(config, load_run_data(config))
+        assert (train.texts, validation.texts) == (texts, ("fine", "poor"))
+        assert train.labels.tolist() == [0, 1]
 
 
 def test_reuters_trains_on_one_topic_and_tests_on_several(tmp_path):
@@ -94,15 +101,10 @@ def test_reuters_trains_on_one_topic_and_tests_on_several(tmp_path):
         {"split": "test", "topics": ["earn"], "title": "one", "body": "b"},
         {"split": "test", "topics": ["rare"], "title": "none", "body": "b"},
     ]
-    (tmp_path / "reuters21578-modapte.jsonl.gz").write_bytes(_gzip("\n".join(map(json.dumps, rows))))
-    data = load_reuters(2, folder=tmp_path)
-    assert data.class_names == ("acq", "earn")
-    assert data.train.labels.sum(1).tolist() == [1] * 5
-    assert data.test.texts == ("several. b",)
-    assert load_reuters(2, several_only=False, folder=tmp_path).test.texts == ("several. b", "one. b")
-
-
-def _gzip(text: str) -> bytes:
-    import gzip
-
-    return gzip.compress(text.encode())
+    content = gzip.compress("\n".join(map(json.dumps, rows)).encode())
+    (tmp_path / "reuters21578-modapte.jsonl.gz").write_bytes(content)
+    train, test = read_reuters(tmp_path, 2)
+    assert train.class_names == ("acq", "earn")
+    assert train.labels.sum(1).tolist() == [1] * 5
+    assert test.texts == ("several. b",)
+    assert test.labels.tolist() == [[True, True]]

@@ -133,13 +133,14 @@ class ImageSet:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DataSet(Generic[Kind]):
-    """Training data, test data where there are any, and where they come from."""
+    """Training data, test data and validation data where there are any, and where they come from."""
 
     name: str
     train: Kind
     test: Kind | None
     origin: str
     terms: str
+    validation: Kind | None = None
 
     def __post_init__(self) -> None:
         if self.test is None:

@@ -9,6 +9,7 @@ from torchcaps.experiments.harness import Experiment
 EXPERIMENTS = {
     "hinton2018": "hinton2018",
     "smallnorb-choices": "smallnorb_choices",
+    "zhao2018": "zhao2018",
 }
 
 

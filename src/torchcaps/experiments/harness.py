@@ -19,6 +19,7 @@ TEST_ERROR, VALIDATION_ERROR = "test error, %", "validation error, %"
 
 Scale = Literal["quick", "full"]
 Measure = Callable[[Path], dict[str, float]]
+Runner = Callable[[RunConfig, Path, Callable[[Event], None] | None], Any]
 
 
 def test_error(folder: Path) -> dict[str, float]:
@@ -59,6 +60,7 @@ class Row:
         where: the place of the published figures in the source.
         group: rows of one group are compared with each other.
         measure: from a finished run's folder to figures, lower is better.
+        run: leaves its configuration and result.json in a folder; by default a training run.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Row:
     where: str = ""
     group: str = ""
     measure: Measure = test_error
+    run: Runner = run
 
     @property
     def folder(self) -> str:
@@ -188,7 +191,7 @@ def with_seed(config: RunConfig, seed: int) -> RunConfig:
 def _run_row(row: Row, seed: int, folder: Path, on_event: Callable[[Event], None] | None) -> Finished:
     place, measures, reason = _place(row, seed, folder), {}, None
     try:
-        run(with_seed(row.config, seed), place, on_event)
+        row.run(with_seed(row.config, seed), place, on_event)
         measures = row.measure(place)
     except Diverged as error:  # a finding, and no reason to stop the other rows
         reason = str(error)

@@ -6,7 +6,6 @@ Importing this room does not import torch.
 from torchcaps.data.text.buckets import bucket
 from torchcaps.data.text.load import is_text, read_texts
 from torchcaps.data.text.options import TextOptions, vector_table
-from torchcaps.data.text.reuters import load_reuters
 from torchcaps.data.text.sets import TextSet
 from torchcaps.data.text.sources import SOURCES, TextSource, load_texts
 from torchcaps.data.text.tables import Columns
@@ -24,7 +23,6 @@ __all__ = [
     "Vectors",
     "bucket",
     "is_text",
-    "load_reuters",
     "load_texts",
     "read_texts",
     "read_vectors",

