@@ -1,7 +1,7 @@
 """The harness of experiments: what is finished is not done again, tables and figures say where figures come from."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -46,22 +46,14 @@ EXPERIMENT = Experiment(
 )
 
 
-@pytest.fixture
-def trained(monkeypatch):
-    """The (model, seed) of every run that was trained."""
-    calls = []
-    real = runs.run
+def test_every_row_comes_before_the_next_seed_and_nothing_is_done_twice(noise, tmp_path):
+    trained = []
 
-    def remember(config, folder, on_event=None):
-        calls.append((config.model, config.training.seed))
-        return real(config, folder, on_event)
+    def remember(config, folder, on_event):
+        trained.append((config.model, config.training.seed))
+        return runs.run(config, folder, on_event)
 
-    monkeypatch.setattr(harness, "run", remember)
-    return calls
-
-
-def test_every_row_comes_before_the_next_seed_and_nothing_is_done_twice(noise, tmp_path, trained):
-    rows = make_rows("quick", str(noise))
+    rows = [replace(row, run=remember) for row in make_rows("quick", str(noise))]
     run_rows(rows[:1], tmp_path)
     told = []
     finished = run_rows(rows, tmp_path, num_seeds=2, on_finish=lambda done: told.append(done.row.name))
@@ -99,14 +91,13 @@ def test_an_interrupted_run_goes_on_where_it_stopped(noise, tmp_path):
     assert weights[0].read_bytes() == weights[1].read_bytes()
 
 
-def test_a_run_that_diverges_is_a_finding(noise, tmp_path, monkeypatch):
-    def diverge(config, folder, on_event=None):
-        runs.write_json(folder / runs.CONFIG, json.loads(json.dumps(runs.asdict(config))))
+def test_a_run_that_diverges_is_a_finding(noise, tmp_path):
+    def diverge(config, folder, on_event):
+        runs.write_json(folder / runs.CONFIG, asdict(config))
         raise Diverged("the gradient of conv1.weight is not finite at step 3")
 
-    rows = make_rows("quick", str(noise))
-    run_rows(rows[1:], tmp_path)
-    monkeypatch.setattr(harness, "run", diverge)
+    first_row, second_row = make_rows("quick", str(noise))
+    rows = [replace(first_row, run=diverge), second_row]
     finished = run_rows(rows, tmp_path)
     assert "conv1.weight" in finished[0].diverged
     first, second = table.make_lines(rows, finished)
@@ -157,11 +148,14 @@ def test_at_the_command_line(noise, tmp_path, monkeypatch, capsys):
 
 
 def test_an_interrupt_says_how_to_go_on(noise, tmp_path, monkeypatch, capsys):
-    def interrupt(config, folder, on_event=None):
+    def interrupt(config, folder, on_event):
         raise Interrupted
 
-    monkeypatch.setattr("torchcaps.experiments.find_experiment", lambda name: EXPERIMENT)
-    monkeypatch.setattr(harness, "run", interrupt)
+    def rows(scale, data):
+        return [replace(row, run=interrupt) for row in make_rows(scale, data)]
+
+    stopping = replace(EXPERIMENT, rows=rows)
+    monkeypatch.setattr("torchcaps.experiments.find_experiment", lambda name: stopping)
     assert main(["reproduce", "made", "--quick", "--data", str(noise), "--out", str(tmp_path)]) == 130
     assert "the same command goes on where it stopped" in capsys.readouterr().out
 

@@ -72,7 +72,11 @@ def rows(scale: Scale, data: str) -> list[Row]:
 
 def _networks(scale: Scale, data: str) -> list[Row]:
     small_epochs, large_epochs, _ = EPOCHS[scale]
-    common: dict[str, Any] = {"group": "networks", "where": "section 4", "measure": test_error_over_crops(NUM_CROPS)}
+    common: dict[str, Any] = {
+        "group": "networks",
+        "where": "text on experiments",
+        "measure": test_error_over_crops(NUM_CROPS),
+    }
     return [
         Row(
             name="MatrixCapsNet small, 68 K",
@@ -102,7 +106,7 @@ def _baselines(scale: Scale, data: str) -> list[Row]:
             name=name,
             config=norb_run(scale, data, model, epochs=epochs, **options),
             published={} if published is None else {TEST_ERROR: published},
-            where="section 4",
+            where="text on experiments",
             group="baselines",
         )
         for name, model, options, published in models
