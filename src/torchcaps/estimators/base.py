@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from torchcaps.models import Model
-from torchcaps.predictor import Predictor
+from torchcaps.predictor import new_predictor
 from torchcaps.training import Progress, TrainingConfig, fit
 from torchcaps.training.progress import TrainingProgress
 
@@ -106,7 +106,7 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
         """The probability of each class, (n, J); rows add up to 1 unless several classes may be true at once."""
         check_is_fitted(self)
         inputs, _ = self._check_inputs(X, is_first=False)
-        probabilities = Predictor(self.model_).predict_proba(inputs).astype(np.float64)
+        probabilities = new_predictor(self.model_).predict_proba(inputs).astype(np.float64)
         if not self.model_.multi_label:
             probabilities /= probabilities.sum(axis=1, keepdims=True)
         return probabilities
