@@ -32,7 +32,6 @@ def fitted():
 CHECKS = (
     checks.check_estimator_cloneable,
     checks.check_estimator_repr,
-    checks.check_estimator_get_tags_default_keys,
     checks.check_get_params_invariance,
     checks.check_no_attributes_set_in_init,
     checks.check_set_params,
