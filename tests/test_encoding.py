@@ -11,10 +11,13 @@ from torchcaps.encoding import PAD, UNKNOWN, TextEncoding, TextNotice, character
 
 def test_english_words():
     assert words("It's a GOOD film, isn\u2019t it? 10/10_x") == [
-        *("it's", "a", "good", "film", ",", "isn't", "it", "?"),
+        *("it", "'s", "a", "good", "film", ",", "is", "n't", "it", "?"),
         *("10", "/", "10", "_", "x"),
     ]
     assert words("café naïve") == ["café", "naïve"]
+    assert words("can't they've o'clock 'quoted' students' n't") == [
+        *("ca", "n't", "they", "'ve", "o'clock", "'", "quoted", "'", "students", "'", "n't"),
+    ]
 
 
 def test_chinese_characters_and_words():

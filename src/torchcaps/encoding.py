@@ -26,16 +26,18 @@ class TextNotice(UserWarning):
 PAD, UNKNOWN = 0, 1  # numbers of the two tokens that are no words
 NUM_SPECIAL = 2
 
-# Words with their apostrophes (don't, o'clock), numbers, and every other sign by itself.
-_WORD = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)*|\d+|[^\w\s]|_")
+# Words, with the endings 's, n't, 're ... by themselves, as word vectors have them; numbers; every other sign.
+_ENDING = r"(?:n't|'(?:s|re|ve|ll|d|m))(?!\w)"
+_BEFORE_ENDING = re.compile(rf"(?<=[^\W\d_])(?={_ENDING})")
+_WORD = re.compile(rf"{_ENDING}|[^\W\d_]+(?:'[^\W\d_]+)*|\d+|[^\w\s]|_")
 _CHINESE = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
 # A Chinese character by itself; what is not Chinese stays together as words do.
 _CHARACTER = re.compile(rf"{_CHINESE.pattern}|[^\W\d_\u3400-\u4dbf\u4e00-\u9fff]+|\d+|[^\w\s]|_")
 
 
 def words(text: str) -> list[str]:
-    """Words, numbers and signs, in lower case."""
-    return _WORD.findall(text.lower().replace("\u2019", "'"))
+    """Words, numbers and signs, in lower case; "isn't" is "is" and "n't"."""
+    return _WORD.findall(_BEFORE_ENDING.sub(" ", text.lower().replace("\u2019", "'")))
 
 
 def characters(text: str) -> list[str]:

@@ -91,3 +91,12 @@ def test_buckets_keep_every_text_and_save_padding():
 
 def test_fewer_texts_than_a_batch():
     assert sorted(bucket(np.array([2, 0, 1]), np.array([5, 1, 3]), 8, np.random.default_rng(0)).tolist()) == [0, 1, 2]
+
+
+def test_endings_start_from_their_words_where_they_have_no_vector(tmp_path):
+    np.savez(tmp_path / "v.npz", words=np.array(["not", "an", "'s"]), vectors=np.eye(3, dtype=np.float32))
+    encoding, vectors = TextOptions(vectors=str(tmp_path / "v.npz")).encode(["it isn't a film's plot"])
+    table = dict(zip(*(array.tolist() for array in vector_table(encoding, vectors))))
+    named = {word: table.get(number) for word, number in encoding.numbers.items()}
+    assert (named["n't"], named["a"], named["'s"]) == ([1, 0, 0], [0, 1, 0], [0, 0, 1])
+    assert named["it"] is None

@@ -9,6 +9,9 @@ from torchcaps.data.text.tables import Columns
 from torchcaps.data.text.vectors import Vectors, read_vectors
 from torchcaps.encoding import TOKENISERS, TextEncoding
 
+# Where a file of vectors has no endings and letters, as some have not, these words stand in for a start.
+STAND_INS = {"n't": "not", "'re": "are", "'ve": "have", "'ll": "will", "'m": "am", "'d": "would", "'s": "is", "a": "an"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions(Columns):
@@ -57,7 +60,7 @@ class TextOptions(Columns):
             return encoding, None
         tokenise = TOKENISERS[encoding.tokeniser]
         more = {token for text in others for token in tokenise(text)} - encoding.numbers.keys()
-        vectors = read_vectors(self.vectors, more | encoding.numbers.keys())
+        vectors = read_vectors(self.vectors, more | encoding.numbers.keys() | set(STAND_INS.values()))
         found = tuple(sorted(more & set(vectors.words)))
         return replace(encoding, vocabulary=encoding.vocabulary + found), vectors
 
@@ -65,6 +68,7 @@ class TextOptions(Columns):
 def vector_table(encoding: TextEncoding, vectors: Vectors) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of the words that have a vector, and their vectors: (n,), (n, size)."""
     rows = vectors.rows()
+    rows = {word: rows[other] for word, other in STAND_INS.items() if other in rows} | rows
     known = [(number, rows[word]) for word, number in encoding.numbers.items() if word in rows]
     numbers = np.array([number for number, _ in known], dtype=np.int64)
     return numbers, vectors.values[[row for _, row in known]]
