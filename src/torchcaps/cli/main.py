@@ -21,6 +21,7 @@ COMMANDS = {
     "train": "Train",
     "evaluate": "Evaluate",
     "predict": "Predict",
+    "show": "Show",
     "export": "Export",
     "data": "Data",
     "models": "Models",

@@ -1,5 +1,23 @@
 """Pictures: functions that return matplotlib figures."""
 
-from torchcaps.viz.report import training_report
+from torchcaps.viz.couplings import coupling_strip
+from torchcaps.viz.origins import vote_origins
+from torchcaps.viz.reconstruction import capsule_dimensions, reconstructions
+from torchcaps.viz.report import confusion_page, training_curves, training_report
+from torchcaps.viz.routed import ClassRouting, route_classes
+from torchcaps.viz.votes import vote_animation, vote_distances, vote_strip
 
-__all__ = ["training_report"]
+__all__ = [
+    "ClassRouting",
+    "capsule_dimensions",
+    "confusion_page",
+    "coupling_strip",
+    "reconstructions",
+    "route_classes",
+    "training_curves",
+    "training_report",
+    "vote_animation",
+    "vote_distances",
+    "vote_origins",
+    "vote_strip",
+]

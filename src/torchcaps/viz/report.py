@@ -44,6 +44,41 @@ def training_report(
     return figure
 
 
+def training_curves(history: Sequence[dict[str, Any]], *, title: str) -> Figure:
+    """Error and loss on training and validation data by epoch.
+
+    Args:
+        history: rows of metrics.jsonl.
+        title: of the page.
+    """
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    errors, losses = figure.subplots(1, 2)
+    draw_curves(errors, history)
+    epochs = [row["epoch"] for row in history]
+    for key, name, style in (("loss", "training", "--"), ("validation_loss", "validation", "-")):
+        if history and key in history[0]:
+            losses.plot(epochs, [row[key] for row in history], style, label=name, marker=".")
+    losses.set(xlabel="epoch", ylabel="loss (no unit)", title="Loss", ylim=(0, None))
+    losses.grid(True, alpha=0.25)
+    losses.legend()
+    figure.suptitle(title, fontsize=12)
+    return figure
+
+
+def confusion_page(confusion: np.ndarray, labels: Sequence[str], *, title: str) -> Figure:
+    """Counts of true against predicted classes.
+
+    Args:
+        confusion: counts (true class, predicted class).
+        labels: names of the classes.
+        title: of the page.
+    """
+    figure = Figure(figsize=(6, 6.2), layout="constrained")
+    draw_confusion(figure.subplots(), confusion, labels)
+    figure.suptitle(title, fontsize=12)
+    return figure
+
+
 def draw_curves(axes: Axes, history: Sequence[dict[str, Any]]) -> None:
     """Error on training and validation data by epoch."""
     epochs = [row["epoch"] for row in history]
