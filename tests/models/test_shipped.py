@@ -1,0 +1,30 @@
+"""The trained models that come with the package: small, described, and as good as their card says."""
+
+import pytest
+
+import torchcaps
+from torchcaps.data import load_data
+from torchcaps.models.base import SHIPPED, read_config
+
+IMAGES = sorted(folder.name for folder in SHIPPED.iterdir()) if SHIPPED.is_dir() else []
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_shipped_models_are_small_and_say_what_they_are(name):
+    folder = SHIPPED / name
+    assert (folder / "model.safetensors").stat().st_size <= 2_000_000
+    card = read_config(folder)["card"]
+    assert card["title"] == name
+    assert {"dataset", "data", "terms of the data", "accuracy", "validation_accuracy", "seed"} <= card.keys()
+
+
+@pytest.mark.parametrize("name", [name for name in IMAGES if name.endswith("-mnist")])
+def test_shipped_models_read_the_embedded_digits(name):
+    digits = load_data("digits").test  # a part of the test images of MNIST
+    accuracy = (torchcaps.load(name).predict(digits.images) == digits.labels).mean()
+    claimed = read_config(SHIPPED / name)["card"]["accuracy"]
+    assert accuracy > claimed - 0.006  # three standard deviations of 1,000 digits
+
+
+def test_there_is_a_model_for_digits():
+    assert "capsnet-small-mnist" in IMAGES
