@@ -55,7 +55,8 @@ def test_evaluate(trained, capsys):
     assert result["texts"] == 40
     other = data.parent / "other.csv"
     write_reviews(other, 30, seed=2, header="words,verdict")
-    assert main(["evaluate", str(run), "--data", str(other), "--text-column", "words", "--label-column", "verdict"]) == 0
+    columns = ["--text-column", "words", "--label-column", "verdict"]
+    assert main(["evaluate", str(run), "--data", str(other), *columns]) == 0
     assert "(30 texts of " in capsys.readouterr().out
     assert main(["evaluate", str(run), "--data", "digits"]) == 2
     assert main(["evaluate", str(run), "--crops", "3"]) == 2
