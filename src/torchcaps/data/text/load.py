@@ -18,7 +18,8 @@ def is_text(path: Path) -> bool:
         return False
     if any(_kind(child) and child.is_file() for child in _parts(path).values()):
         return True
-    return any(True for folder in _class_folders(path) for _ in folder.glob("*.txt"))
+    folders = _class_folders(path)
+    return bool(folders) and all(any(folder.glob("*.txt")) for folder in folders)  # a note beside images is no text
 
 
 def read_texts(
