@@ -21,10 +21,13 @@ NUM_CROPS = 9
 AUGMENTATION = Augmentation(crop=(32, 32), brightness=0.5, contrast=0.5)
 SETTINGS = {"learning_rate": 3e-3, "ema": 0.999, "weight_decay": 1e-3, "batch_size": 64, "clip_norm": 5.0}
 CNN_SETTINGS = {"learning_rate": 1e-3}
-ROUTING = {"num_iterations": 3, "competition": "global"}
+# The paper's choice is t = 3. Here t = 2 learns from the first steps; with t = 3 the gradient of a new network is eight
+# times as large, and after 150 steps training accuracy is 33 %, when with t = 2 it is 72 % (seed 0).
+ROUTING = {"num_iterations": 2, "competition": "global"}
 # Epochs of the small network and its baselines, of the large network, and of every row of the ablation.
-EPOCHS: Mapping[Scale, tuple[int, int, int]] = {"full": (60, 24, 5), "quick": (2, 1, 1)}
-QUICK_SIZE = {"num_train": 1600, "num_test": 800}
+EPOCHS: Mapping[Scale, tuple[int, int, int]] = {"full": (60, 32, 5), "quick": (2, 1, 1)}
+QUICK_SIZE = {"num_train": 1600, "num_test": 400}
+QUICK_SETTINGS = {"batch_size": 16}  # as many steps as a short run can have
 
 
 def norb_run(
@@ -52,7 +55,8 @@ def norb_run(
     """
     if routing is not None:
         options["routing_options"] = ROUTING | dict(routing)
-    settings: dict[str, Any] = {"augmentation": AUGMENTATION, **SETTINGS, **(training or {})}
+    quick_settings = QUICK_SETTINGS if scale == "quick" else {}
+    settings: dict[str, Any] = {"augmentation": AUGMENTATION, **SETTINGS, **quick_settings, **(training or {})}
     more: dict[str, Any] = {"validation": 0.0, **(QUICK_SIZE if scale == "quick" else {}), **(run or {})}
     return RunConfig(
         data=data,
@@ -118,9 +122,9 @@ def _ablation(scale: Scale, data: str) -> list[Row]:
     epochs = EPOCHS[scale][2]
     constant = routing_lambda(ROUTING["num_iterations"] - 1)
     variants: list[tuple[str, dict[str, Any], float | None]] = [
-        ("base: t = 3, global, mass, coordinates, matrices, spread, mdl", {}, 1.8),
+        ("base: t = 2, global, mass, coordinates, matrices, spread, mdl", {}, 2.2),
         ("t = 1", {"routing": {"num_iterations": 1}}, 9.7),
-        ("t = 2", {"routing": {"num_iterations": 2}}, 2.2),
+        ("t = 3", {"routing": {"num_iterations": 3}}, 1.8),
         ("t = 5", {"routing": {"num_iterations": 5}}, 3.9),
         ("window competition", {"routing": {"competition": "window"}}, None),
         ("cost scale of the paper", {"routing": {"cost_scale": "paper"}}, None),
@@ -139,7 +143,7 @@ def _ablation(scale: Scale, data: str) -> list[Row]:
             name=name,
             config=norb_run(scale, data, "matrix-capsnet-small", epochs=epochs, **({"routing": {}} | changes)),
             published={} if published is None else {TEST_ERROR: published},
-            where="table 1, the large network trained to the end",
+            where="table 1, the large network, t = 3 where not said, trained to the end",
             group=f"ablation of the small network, {epochs} epoch{'s' if epochs > 1 else ''} each",
         )
         for name, changes, published in variants
@@ -151,7 +155,7 @@ EXPERIMENT = Experiment(
     title="matrix capsules with EM routing on smallNORB",
     source='G. E. Hinton, S. Sabour, N. Frosst, "Matrix capsules with EM routing", ICLR 2018',
     data={"quick": "toys", "full": "smallnorb"},
-    takes={"quick": "about 10 minutes", "full": "about 9 hours a seed on two cores, reckoned from seconds per epoch"},
+    takes={"quick": "about 5 minutes", "full": "about 8 hours a seed on two cores, reckoned from seconds per epoch"},
     rows=rows,
     remark="Trained on all training instances, last weights, tested once.",
 )
