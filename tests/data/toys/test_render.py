@@ -91,6 +91,10 @@ def test_cameras_look_at_the_middle_of_the_toy_from_their_elevation():
             across = math.hypot(float(origin[0]), float(origin[2]))
             assert math.degrees(math.atan2(float(origin[1]) - 0.5, across)) == pytest.approx(elevation, abs=0.25)
         assert (left - right).norm() == pytest.approx(renderer.CAMERA_GAP, abs=1e-3)
+        middle_rows = directions.view(2, 48, 48, 3)[:, 23:25].mean(1)
+        for first_row, other_row in (middle_rows, middle_rows.flip(0)):  # neither camera is rolled against the other
+            level = torch.nn.functional.normalize(first_row[-1] - first_row[0], dim=0)
+            assert (level * torch.nn.functional.normalize(other_row[-1] - other_row[0], dim=0)).sum() > 0.99
         centre = directions.view(2, 48, 48, 3)[0, 23:25, 23:25].mean((0, 1))
         to_middle = torch.nn.functional.normalize(torch.tensor([0.0, 0.5, 0.0]) - left, dim=0)
         assert torch.allclose(torch.nn.functional.normalize(centre, dim=0), to_middle, atol=1e-4)

@@ -19,7 +19,7 @@ KINDS = ("dat", "cat", "info")
 SIZES = (48, 96)
 AIM = 0.1  # the cameras look up to this far beside the middle of a toy, in each direction
 RECIPE = "toys.json"
-VERSION = 1  # of the pictures; to be raised whenever shapes or light change
+VERSION = 2  # of the pictures; to be raised whenever shapes or light change
 
 
 def write_toys(
@@ -28,7 +28,8 @@ def write_toys(
     """Render all toys into a folder, unless it holds the same already.
 
     24,300 pairs of pictures for training and as many for testing, of different toys: five categories x five instances
-    x 18 azimuths x 9 elevations x 6 lightings. Neighbours in the files differ in category, as in smallNORB.
+    x 18 azimuths x 9 elevations x 6 lightings. Poses come in random order, each with all five categories one after
+    the other.
 
     Args:
         folder: Where the six files go, under names that the reader of smallNORB knows; toys in another size or
@@ -59,9 +60,11 @@ def write_toys(
                 num_done += len(ELEVATIONS) * len(LIGHTINGS)
                 if progress is not None:
                     progress(num_done, num_pairs)
-        write_matrix(paths[part, "cat"], np.ascontiguousarray(table[:, 0]))
-        write_matrix(paths[part, "info"], np.ascontiguousarray(table[:, 1:]))
-        write_matrix(paths[part, "dat"], pairs_IAELC.reshape(-1, NUM_CAMERAS, size, size))
+        shuffled = np.random.default_rng(seed).permutation(len(table) // len(CATEGORIES))
+        order = (len(CATEGORIES) * shuffled[:, None] + np.arange(len(CATEGORIES))).ravel()
+        write_matrix(paths[part, "cat"], table[order, 0])
+        write_matrix(paths[part, "info"], table[order, 1:])
+        write_matrix(paths[part, "dat"], pairs_IAELC.reshape(-1, NUM_CAMERAS, size, size)[order])
     (folder / RECIPE).write_text(json.dumps(recipe) + "\n")
 
 
@@ -72,7 +75,7 @@ def draw_aims(category: str, instance: int, seed: int) -> Tensor:
 
 
 def poses(instances: tuple[int, ...]) -> np.ndarray:
-    """Category and pose of every pair, in the order of the files and the numbers of smallNORB.
+    """Category and pose of every pair, in order, in the numbers of smallNORB.
 
     Shapes:
         int32 (n, 5): category, instance, elevation 0 to 8, azimuth 0, 2, ..., 34 in tens of degrees, lighting 0 to 5

@@ -131,14 +131,14 @@ def camera_rays(azimuth: float, elevation: float, target: Tensor, size: int) -> 
     """
     ticks = tan(radians(VIEW_ANGLE / 2)) * ((torch.arange(size) + 0.5) * 2 / size - 1)
     down, right = torch.meshgrid(ticks, ticks, indexing="ij")
-    upwards = torch.tensor([0.0, 1.0, 0.0])
     middle = CAMERA_DISTANCE * _direction(-azimuth, elevation)
-    rightwards = F.normalize(torch.linalg.cross(upwards, middle), dim=0)
+    rightwards = F.normalize(torch.linalg.cross(torch.tensor([0.0, 1.0, 0.0]), middle), dim=0)
     origins, directions = [], []
     for side in (-0.5, 0.5):
         offset = middle + side * CAMERA_GAP * rightwards
         towards = F.normalize(offset, dim=0)
-        aside = F.normalize(torch.linalg.cross(upwards, towards), dim=0)
+        # one rig carries both cameras: what is level for one is level for the other
+        aside = F.normalize(rightwards - (rightwards @ towards) * towards, dim=0)
         above = torch.linalg.cross(towards, aside)
         rays_HW3 = right.unsqueeze(2) * aside - down.unsqueeze(2) * above - towards
         origins.append((target + offset).expand(size * size, 3))
