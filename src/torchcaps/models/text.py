@@ -71,7 +71,8 @@ class TextCapsules(TextModel):
     """One branch of capsules per n-gram size; the poses of the classes are averaged over the branches.
 
     Args:
-        num_tokens, embedding_size, word_dropout, embedding_rate, num_classes, multi_label: see TextModel.
+        num_tokens, num_classes, multi_label, embedding_size, word_dropout, embedding_rate, word_evidence: see
+            TextModel.
         ngram_sizes: K1 of each branch.
         channels: B, features of an n-gram.
         types: (C, D), capsule types of n-grams and of windows.
@@ -94,6 +95,7 @@ class TextCapsules(TextModel):
         embedding_size: int = 100,
         word_dropout: float = 0.2,
         embedding_rate: float = 1.0,
+        word_evidence: bool = False,
         ngram_sizes: tuple[int, ...],
         channels: int = 32,
         types: tuple[int, int] = (32, 16),
@@ -114,6 +116,7 @@ class TextCapsules(TextModel):
             embedding_size=embedding_size,
             word_dropout=word_dropout,
             embedding_rate=embedding_rate,
+            word_evidence=word_evidence,
             ngram_sizes=list(ngram_sizes),
             channels=channels,
             types=list(types),
@@ -135,7 +138,7 @@ class TextCapsules(TextModel):
         ngram_types, window_types = types
         branches = [
             TextBranch(
-                NgramCaps(embedding_size, channels, ngram_types, pose_size, check_count("n-gram size", size)),
+                NgramCaps(self.word_size, channels, ngram_types, pose_size, check_count("n-gram size", size)),
                 ConvCaps1d(
                     ngram_types,
                     window_types,
@@ -162,7 +165,7 @@ class TextCapsules(TextModel):
         self.least_length = max(branch.num_words for branch in branches)
 
     def forward(self, tokens: Tensor, classes: Tensor | None = None) -> ModelOutput:
-        words, lengths = self.embed(tokens)
+        words, lengths = self.embed(tokens, classes)
         return self.combine([branch(words, lengths) for branch in self.branches])
 
     def combine(self, branches: list[Capsules]) -> ModelOutput:

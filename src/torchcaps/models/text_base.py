@@ -8,9 +8,11 @@ from torch import Tensor, nn
 from torchcaps.checks import check_count, check_positive
 from torchcaps.encoding import PAD, TextEncoding
 from torchcaps.models.base import Model, ModelOutput
+from torchcaps.nn import WordEvidence
 
 # Standard deviation of the entries of words that have no vector; that of GloVe's are near it.
 EMBEDDING_STD = 0.3
+BESIDE_EVIDENCE_STD = 0.05  # what is counted comes first, what is learned beside it
 
 
 class TextModel(Model):
@@ -22,6 +24,8 @@ class TextModel(Model):
         word_dropout: share of the entries of word vectors that are dropped in training.
         embedding_rate: learning rate of the word vectors, relative to that of the others; small where they come from a
             larger corpus, which they would forget.
+        word_evidence: add to each word's vector what it says for each class, counted in the training texts before
+            training begins; see `torchcaps.nn.WordEvidence`.
         num_classes, multi_label, **options: see Model.
 
     Shapes:
@@ -41,6 +45,7 @@ class TextModel(Model):
         embedding_size: int = 100,
         word_dropout: float = 0.5,
         embedding_rate: float = 1.0,
+        word_evidence: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(
@@ -50,6 +55,7 @@ class TextModel(Model):
             embedding_size=embedding_size,
             word_dropout=word_dropout,
             embedding_rate=embedding_rate,
+            word_evidence=word_evidence,
             **options,
         )
         self.preprocessing = TextEncoding(tokeniser="words", vocabulary=())
@@ -58,11 +64,13 @@ class TextModel(Model):
         )
         self.dropout = nn.Dropout(word_dropout)
         self.learning_rates = {"embedding.weight": check_positive("embedding_rate", embedding_rate)}
-        nn.init.normal_(self.embedding.weight, std=EMBEDDING_STD)
+        self.evidence = WordEvidence(num_tokens, num_classes) if word_evidence else None
+        self.word_size = embedding_size + (num_classes if word_evidence else 0)
+        nn.init.normal_(self.embedding.weight, std=BESIDE_EVIDENCE_STD if word_evidence else EMBEDDING_STD)
         self.set_vectors(torch.tensor([PAD]), torch.zeros(1, embedding_size))
 
     def forward(self, tokens: Tensor, classes: Tensor | None = None) -> ModelOutput:
-        """Classify texts (B, T); `classes` is for models that reconstruct, which no text model does."""
+        """Classify texts (B, T); `classes` are the true ones in training, see `embed`."""
         raise NotImplementedError
 
     @torch.no_grad()
@@ -70,19 +78,23 @@ class TextModel(Model):
         """Give the tokens with these numbers (n,) their vectors (n, embedding_size)."""
         self.embedding.weight[numbers] = vectors.to(self.embedding.weight)
 
-    def embed(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def embed(self, tokens: Tensor, classes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Vectors of the words, and the length of each text.
 
-        Texts shorter than `least_length` are extended with padding, which then counts as real.
+        Texts shorter than `least_length` are extended with padding, which then counts as real. In training `classes`
+        are those of the texts, which word evidence leaves out of its counts.
 
         Shapes:
-            tokens: (B, T) -> (B, max(T, least_length), embedding_size), (B,)
+            tokens: (B, T) -> (B, max(T, least_length), word_size), (B,)
         """
         if tokens.dim() != 2 or tokens.dtype != torch.int64:
             raise ValueError(f"tokens must be int64 of shape (B, T), got {tokens.dtype} of shape {tuple(tokens.shape)}")
         lengths = (tokens != PAD).sum(1).clamp_min(self.least_length)
-        missing = max(0, self.least_length - tokens.shape[1])
-        return self.dropout(self.embedding(nn.functional.pad(tokens, (0, missing), value=PAD))), lengths
+        tokens = nn.functional.pad(tokens, (0, max(0, self.least_length - tokens.shape[1])), value=PAD)
+        words = self.embedding(tokens)
+        if self.evidence is not None:
+            words = torch.cat([words, self.evidence(tokens, classes).to(words.dtype)], -1)
+        return self.dropout(words), lengths
 
     def describe(self) -> tuple[str, str]:
         return f"texts of {self.options['num_tokens']:,} words", 'predictor.predict(["a text", "another"])'

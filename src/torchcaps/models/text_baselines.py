@@ -34,15 +34,14 @@ class KimCNN(TextModel):
         super().__init__(
             ngram_sizes=list(ngram_sizes), channels=channels, dropout=dropout, word_dropout=word_dropout, **options
         )
-        size = self.embedding.embedding_dim
-        self.convolutions = nn.ModuleList(nn.Conv1d(size, channels, ngram) for ngram in ngram_sizes)
+        self.convolutions = nn.ModuleList(nn.Conv1d(self.word_size, channels, ngram) for ngram in ngram_sizes)
         self.classifier = nn.Sequential(
             nn.Dropout(dropout), nn.Linear(channels * len(self.convolutions), self.num_classes)
         )
         self.ngram_sizes, self.least_length = tuple(ngram_sizes), max(ngram_sizes)
 
     def forward(self, tokens: Tensor, classes: Tensor | None = None) -> ModelOutput:
-        words, lengths = self.embed(tokens)
+        words, lengths = self.embed(tokens, classes)
         features = [
             largest(conv(words.transpose(1, 2)).relu(), lengths, size)
             for conv, size in zip(self.convolutions, self.ngram_sizes, strict=True)
@@ -66,12 +65,12 @@ class TextNoRouting(TextModel):
         **options: Any,
     ) -> None:
         super().__init__(ngram_size=ngram_size, channels=channels, num_types=num_types, pose_size=pose_size, **options)
-        self.ngrams = NgramCaps(self.embedding.embedding_dim, channels, num_types, pose_size, ngram_size)
+        self.ngrams = NgramCaps(self.word_size, channels, num_types, pose_size, ngram_size)
         self.classifier = nn.Linear(num_types * pose_size, self.num_classes)
         self.least_length = ngram_size
 
     def forward(self, tokens: Tensor, classes: Tensor | None = None) -> ModelOutput:
-        words, lengths = self.embed(tokens)
+        words, lengths = self.embed(tokens, classes)
         poses = self.ngrams(words).poses.flatten(2)
         return ModelOutput(self.classifier(largest(poses.transpose(1, 2), lengths, self.ngrams.ngram_size)))
 
@@ -89,11 +88,11 @@ class BiLSTM(TextModel):
 
     def __init__(self, *, hidden_size: int = 100, dropout: float = 0.5, **options: Any) -> None:
         super().__init__(hidden_size=hidden_size, dropout=dropout, **options)
-        self.lstm = nn.LSTM(self.embedding.embedding_dim, hidden_size, batch_first=True, bidirectional=True)
+        self.lstm = nn.LSTM(self.word_size, hidden_size, batch_first=True, bidirectional=True)
         self.classifier = nn.Sequential(nn.Dropout(dropout), nn.Linear(2 * hidden_size, self.num_classes))
 
     def forward(self, tokens: Tensor, classes: Tensor | None = None) -> ModelOutput:
-        words, lengths = self.embed(tokens)
+        words, lengths = self.embed(tokens, classes)
         packed = nn.utils.rnn.pack_padded_sequence(words, lengths.cpu(), batch_first=True, enforce_sorted=False)
         states, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True)
         return ModelOutput(self.classifier(largest(states.transpose(1, 2), lengths)))

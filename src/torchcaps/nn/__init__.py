@@ -18,7 +18,7 @@ from torchcaps.nn.routing import (
     create_routing,
 )
 from torchcaps.nn.squash import Squash, squash
-from torchcaps.nn.text import NgramCaps
+from torchcaps.nn.text import NgramCaps, WordEvidence
 
 __all__ = [
     "CapsuleLayer",
@@ -41,6 +41,7 @@ __all__ = [
     "Routing",
     "Squash",
     "UniformRouting",
+    "WordEvidence",
     "create_routing",
     "squash",
 ]

@@ -1,7 +1,9 @@
 """The first capsules of a text, and which of its positions are real."""
 
 import math
+from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -65,6 +67,63 @@ class NgramCaps(nn.Module):
 
     def extra_repr(self) -> str:
         return f"num_types={self.num_types}, pose_size={self.pose_size}, ngram_size={self.ngram_size}"
+
+
+class WordEvidence(nn.Module):
+    r"""What each word says for each class, as counted in the training texts: the log-odds of naive Bayes.
+
+    .. math:: e_{wj} = \ln \frac{n_{wj} + 1}{N_j + V} - \ln \frac{n_w - n_{wj} + 1}{N - N_j + V}
+
+    with n the number of texts that hold word w (and have class j), N their sums over the V words. In training a text is
+    taken out of the counts before its own words are judged: otherwise a word that occurs once would tell its class for
+    certain, and a network would trust it.
+
+    Args:
+        num_tokens: V; token 0 is padding, which says nothing.
+        num_classes: J.
+
+    Shapes:
+        tokens: (B, T); targets: (B,) or multi-hot (B, J), in training
+        evidence: (B, T, J)
+    """
+
+    with_class: Tensor
+    total: Tensor
+
+    def __init__(self, num_tokens: int, num_classes: int) -> None:
+        super().__init__()
+        self.num_classes = num_classes
+        self.register_buffer("with_class", torch.zeros(num_tokens, num_classes))
+        self.register_buffer("total", torch.zeros(num_tokens, 1))
+
+    @torch.no_grad()
+    def count(self, texts: Sequence[np.ndarray], targets: Tensor) -> None:
+        """Add texts, given as the numbers of their tokens, with their classes (n,) or (n, J)."""
+        for numbers, target in zip(texts, self.multi_hot(targets.to(self.total.device)), strict=True):
+            words = torch.from_numpy(np.unique(numbers)).to(target.device)
+            self.with_class[words] += target
+            self.total[words] += 1
+
+    def multi_hot(self, targets: Tensor) -> Tensor:
+        """Classes (n,) or (n, J) as (n, J) of 0 and 1."""
+        if targets.dim() == 1:
+            targets = nn.functional.one_hot(targets, self.num_classes)
+        return targets.to(self.total.dtype)
+
+    def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
+        is_word = (tokens != 0).unsqueeze(-1).to(self.total.dtype)
+        with_class, total = self.with_class[tokens], self.total[tokens]
+        if self.training and targets is not None:
+            with_class = (with_class - self.multi_hot(targets).unsqueeze(1)).clamp_min(0)
+            total = (total - 1).clamp_min(0)
+        without = (total - with_class).clamp_min(0)
+        sums, num_tokens = self.with_class.sum(0), len(self.total)
+        odds = ((with_class + 1) / (without + 1)).log()
+        prior = ((sums + num_tokens) / (self.total.sum() - sums + num_tokens)).log()
+        return (odds - prior) * is_word
+
+    def extra_repr(self) -> str:
+        return f"num_tokens={len(self.total)}, num_classes={self.num_classes}"
 
 
 def window_mask(lengths: Tensor, num_positions: int, window: int) -> Tensor:

@@ -21,10 +21,10 @@ from accelerate.state import AcceleratorState
 from torch import Tensor
 
 from torchcaps import schedules
-from torchcaps.models import Model
+from torchcaps.models import Model, TextModel
 from torchcaps.nn import KMeansRouting
 from torchcaps.training import checkpoint
-from torchcaps.training.batches import DROPOUT, Batches, Examples, make_batches, stream_seed
+from torchcaps.training.batches import DROPOUT, Batches, Examples, TextBatches, make_batches, stream_seed
 from torchcaps.training.config import TrainingConfig
 from torchcaps.training.metrics import Tally, is_right
 from torchcaps.training.objective import balanced_weights, make_objective
@@ -142,6 +142,8 @@ class Trainer:
         )
         self.validation = None if validation is None else make_batches(validation, preprocessing, batch_size=batch_size)
         self.plain_model = model.to(self.device)
+        if isinstance(model, TextModel) and model.evidence is not None and isinstance(self.batches, TextBatches):
+            model.evidence.count(self.batches.rows, self.batches.targets())
         self.objective = make_objective(model, config, self.class_weights())
         self.model, self.optimizer = self.accelerator.prepare(model, make_optimizer(model, config))
         self.average = None if config.ema is None else deepcopy(model).requires_grad_(False)

@@ -9,6 +9,9 @@ from torchcaps.data.text import TextOptions, vector_table
 from torchcaps.models import TextModel, create_model
 
 VECTOR_RATE = 0.2  # of word vectors that come from a file
+# Vectors that start at random remember the training texts and little else (tried on 3,200 snippets: 66 % right); what the
+# words say for the classes is counted instead, and short vectors are learned beside it.
+WITHOUT_VECTORS = {"word_evidence": True, "embedding_size": 32}
 
 
 def new_text_model(
@@ -21,7 +24,7 @@ def new_text_model(
     others: Sequence[str] = (),
     **model_options: Any,
 ) -> TextModel:
-    """An untrained model that knows the words of the training texts.
+    """An untrained model that knows the words of the training texts; without word vectors it has word evidence.
 
     Args:
         name: of the model, see `torchcaps.models.list_models("text")`.
@@ -33,7 +36,9 @@ def new_text_model(
         **model_options: arguments of the model.
     """
     encoding, vectors = (options or TextOptions()).encode(texts, others)
-    if vectors is not None:
+    if vectors is None:
+        model_options = WITHOUT_VECTORS | model_options
+    else:
         model_options = {"embedding_size": vectors.size, "embedding_rate": VECTOR_RATE} | model_options
     model = create_model(
         name,
