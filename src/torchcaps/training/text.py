@@ -9,8 +9,8 @@ from torchcaps.data.text import TextOptions, vector_table
 from torchcaps.models import TextModel, create_model
 
 VECTOR_RATE = 0.2  # of word vectors that come from a file
-# Vectors that start at random remember the training texts and little else (tried on 3,200 snippets: 66 % right); what the
-# words say for the classes is counted instead, and short vectors are learned beside it.
+# Vectors that start at random remember the training texts and little else (tried on 3,200 snippets: 66 % right); what
+# the words say for the classes is counted instead, and short vectors are learned beside it.
 WITHOUT_VECTORS = {"word_evidence": True, "embedding_size": 32}
 
 
