@@ -157,6 +157,6 @@ EXPERIMENT = Experiment(
     data={"quick": "toys", "full": "smallnorb"},
     takes={"quick": "about 5 minutes", "full": "about 8 hours a seed on two cores, reckoned from seconds per epoch"},
     rows=rows,
-    remark="Trained on all training instances, last weights, tested once. The paper's table 1 is about the large network "
-    "trained to the end, with t = 3 where it says nothing else.",
+    remark="Trained on all training instances, last weights, tested once. The paper's table 1 is about the large "
+    "network trained to the end, with t = 3 where it says nothing else.",
 )
