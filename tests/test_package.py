@@ -34,6 +34,7 @@ FLOORS = {
     "predictor": 7,
     "training": 7,
     "viz": 7,
+    "attacks": 7,
     "estimators": 8,
     "export": 7,
     "runs": 8,

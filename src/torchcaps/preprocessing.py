@@ -77,9 +77,11 @@ class Preprocessing:
         if self.scaling == "unit":
             return images_NCHW
         centred_NCHW = images_NCHW - images_NCHW.mean((1, 2, 3), keepdim=True)
-        deviation_N111 = centred_NCHW.square().mean((1, 2, 3), keepdim=True).sqrt()
-        is_constant = deviation_N111 < CONSTANT_DEVIATION
-        return (centred_NCHW / deviation_N111.masked_fill(is_constant, 1.0)).masked_fill(is_constant, 0.0)
+        variance_N111 = centred_NCHW.square().mean((1, 2, 3), keepdim=True)
+        is_constant = variance_N111.sqrt() < CONSTANT_DEVIATION
+        # masked before the root, whose slope at 0 is infinite: attacks differentiate through here
+        deviation_N111 = variance_N111.masked_fill(is_constant, 1.0).sqrt()
+        return (centred_NCHW / deviation_N111).masked_fill(is_constant, 0.0)
 
     def crops(self, images: "np.ndarray | Tensor", num: int) -> Tensor:
         """Several crops of each image, for predictions that average over them.
