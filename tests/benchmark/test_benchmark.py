@@ -246,7 +246,7 @@ def test_results_from_real_processes(tmp_path):
         assert share == pytest.approx(max(flops, moved) / reference["forward_backward"]["seconds"])
     shown = show(results)
     assert "dense: B4, 6 -> 3, 4 -> 5 vector, dynamic" in shown
-    assert shown.count("eager") == 2
+    assert shown.count("  eager ") == 2
 
 
 def test_tables_show_refusals_rivals_and_failures(monkeypatch):

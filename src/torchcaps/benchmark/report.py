@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -73,28 +74,24 @@ def verification_table(checks: Sequence[Check]) -> Table:
 
 
 def case_table(cases: Sequence[dict[str, Any]], allocator: str) -> Table:
-    """All cases under one allocator setting; "x" is how many times faster than the eager reference."""
-    table = Table(title=f"Routing layers, {allocator} allocator", caption="~ too few quiet moments: disturbed figure")
-    table.add_column("case")
-    table.add_column("variant")
-    headings = ["forward ms", "x", "fwd+bwd ms", "x", "batch 1 ms", "x", "roofline fwd", "fwd+bwd"]
-    headings += ["peak MB fwd", "fwd+bwd"] if allocator == "default" else []
-    for heading in headings:
-        table.add_column(heading, justify="right")
+    """All cases under one allocator setting: milliseconds, and how many times faster than the eager reference."""
+    caption = "ms, times faster than eager; ~ disturbed"
+    table = Table(title=f"Routing layers, {allocator} allocator", caption=caption, box=box.SIMPLE_HEAD, padding=(0, 1))
+    table.add_column("")
+    with_peaks = allocator == "default"
+    for heading in ("forward", "fwd+bwd", "batch 1", "roofline", *(["peak MB"] if with_peaks else [])):
+        table.add_column(heading, justify="right", no_wrap=True)
     for case in cases:
+        table.add_row(f"[bold]{case['name']}[/]")
         figures = case["allocators"][allocator]
         if "failed" in figures:
-            table.add_row(case["name"], figures["failed"], end_section=True)
+            table.add_row(f"  {figures['failed']}", end_section=True)
             continue
         variants = figures["variants"]
         for index, (label, variant) in enumerate(variants.items()):
-            cells = ["refused"] if "refused" in variant else _cells(variant, with_peaks=allocator == "default")
-            table.add_row(
-                case["name"] if index == 0 else "",
-                _label(label, case, variant),
-                *cells,
-                end_section=index + 1 == len(variants),
-            )
+            cells = ["refused"] if "refused" in variant else _cells(variant, with_peaks=with_peaks)
+            name = "eager" if label == "reference" else label
+            table.add_row(f"  {name}", *cells, end_section=index + 1 == len(variants))
     return table
 
 
@@ -126,6 +123,8 @@ def notes(results: dict[str, Any]) -> list[str]:
         for label, variant in figures.get("variants", {}).items():
             if "refused" in variant:
                 lines.append(f"  {label} refused: {variant['refused']}")
+            elif label not in case["variants"] and (over := variant["over_fused"].get("forward_backward")):
+                lines.append(f"  {label} on the fused backend takes {over:.2f} of the time of {case['routing']}")
     for model in results["models"]:
         lines.append(f"{model['name']}: {model['description']}")
         refused = {label: v["refused"] for label, v in model.get("variants", {}).items() if "refused" in v}
@@ -153,23 +152,18 @@ def growth_table(sweeps: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def _label(label: str, case: dict[str, Any], variant: dict[str, Any]) -> str:
-    """Rivals show how long they take against the case's own fused kernel."""
-    if label in case["variants"]:
-        return "eager" if label == "reference" else label
-    over = variant.get("over_fused", {}).get("forward_backward")
-    return f"fused, {label}" + (f" ({over:.2f} of fused)" if over else "")
-
-
 def _cells(variant: dict[str, Any], *, with_peaks: bool) -> list[str]:
+    """Timings with their ratios; share of the roofline and peak memory are those of forward + backward."""
     cells = []
     for name in ("forward", "forward_backward", "batch_1"):
         timing, speedup = variant.get(name), variant["speedup"].get(name)
-        cells.append("" if timing is None else f"{'' if timing['is_quiet'] else '~'}{_number(1e3 * timing['seconds'])}")
-        cells.append("" if speedup is None else _number(speedup))
-    cells += [f"{_number(100 * share)} %" for share in variant["roofline_share"].values()]
-    if with_peaks and variant["peak_bytes"]:
-        cells += ["" if peak is None else _number(peak / 2**20) for peak in variant["peak_bytes"].values()]
+        mark = "" if timing is None or timing["is_quiet"] else "~"
+        time = "" if timing is None else f"{mark}{_number(1e3 * timing['seconds'])}"
+        cells.append(time if speedup is None else f"{time} {_number(speedup) + 'x':>5}")
+    cells.append(f"{_number(100 * variant['roofline_share']['forward_backward'])} %")
+    if with_peaks:
+        peak = (variant["peak_bytes"] or {}).get("forward_backward")
+        cells.append("" if peak is None else _number(peak / 2**20))
     return cells
 
 
