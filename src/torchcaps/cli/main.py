@@ -22,6 +22,7 @@ COMMANDS = {
     "evaluate": "Evaluate",
     "predict": "Predict",
     "show": "Show",
+    "attack": "Attack",
     "export": "Export",
     "data": "Data",
     "models": "Models",
