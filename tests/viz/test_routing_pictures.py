@@ -6,12 +6,14 @@ import pytest
 import torch
 
 from torchcaps.models import create_model
+from torchcaps.nn import create_routing
 from torchcaps.routing import dynamic_routing, kmeans_routing
 from torchcaps.viz import coupling_strip, route_classes, vote_animation, vote_distances, vote_origins, vote_strip
 from torchcaps.viz.couplings import child_order
-from torchcaps.viz.origins import shares
+from torchcaps.viz.origins import grid_window, shares
+from torchcaps.viz.plane import main_directions
 from torchcaps.viz.routed import COLOURS, ClassRouting, traced
-from torchcaps.viz.votes import AREA, NUM_BINS, Scene, main_directions
+from torchcaps.viz.votes import AREA, NUM_BINS, Scene
 
 
 @pytest.fixture(scope="module")
@@ -20,9 +22,9 @@ def routed() -> ClassRouting:
     generator = np.random.default_rng(0)
     votes = generator.normal(size=(1, 18, 4, 5)).astype(np.float32)
     votes[:, :, 2] = 0.2 * votes[:, :, 2] + 1.0  # the one on which the votes agree
-    couplings, activations = traced(dynamic_routing(torch.from_numpy(votes), num_iterations=3, return_trace=True))
+    steps = traced(dynamic_routing(torch.from_numpy(votes), num_iterations=3, return_trace=True))
     image = generator.random((1, 9, 9)).astype(np.float32)
-    return ClassRouting(image, votes[0], couplings, activations, ("a", "b", "c", "d"), "dynamic", (3, 3, 2))
+    return ClassRouting(image, votes[0], np.ones(18), *steps, ("a", "b", "c", "d"), "dynamic", (3, 3, 2))
 
 
 @pytest.mark.parametrize(
@@ -36,6 +38,48 @@ def test_a_routed_image_is_what_the_model_computes(name, shape):
     assert np.allclose(routed.activations[-1], expected.scores[0].detach().numpy(), atol=1e-5)
     assert routed.votes.shape[:2] == routed.couplings.shape[1:] == (np.prod(routed.grid), 3)
     assert np.array_equal(routed.image, image.numpy())
+
+
+def test_centres_of_em_routing_are_its_poses():
+    model = create_model("matrix-capsnet-small", image_shape=(1, 32, 32), num_classes=3)
+    routed = route_classes(model, torch.rand(1, 32, 32))
+    assert np.allclose(routed.centres(), routed.poses, atol=1e-4)
+    assert routed.routing == "em"
+
+
+def test_another_routing_on_the_same_votes():
+    model = create_model("capsnet-small", image_shape=(1, 28, 28), num_classes=3)
+    image = torch.rand(1, 28, 28)
+    own, other = route_classes(model, image), route_classes(model, image, create_routing("kmeans", num_iterations=4))
+    assert np.array_equal(own.votes, other.votes)
+    assert (own.routing, len(own.couplings)) == ("dynamic", 3)
+    assert (other.routing, len(other.couplings)) == ("kmeans", 5)
+    result = kmeans_routing(torch.from_numpy(own.votes)[None], num_iterations=4)
+    assert np.allclose(other.activations[-1], result.capsules.activations[0], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("capsnet-small", (1, 28, 28)), ("matrix-capsnet-small", (1, 32, 35)), ("capsnet", (1, 16, 18))],
+    ids=str,
+)
+def test_a_place_sees_its_window_and_nothing_else(name, shape):
+    # not EM: there a child shares itself among all windows, so that a pixel has a small say everywhere
+    model = create_model(name, image_shape=shape, num_classes=2, routing="uniform").eval()
+    image = torch.rand(1, *shape, requires_grad=True)
+    children = model.primary(model.features(model.pad(image)))
+    if name.startswith("matrix"):
+        children = model.conv2(model.conv1(children))
+    window = grid_window(model)
+    last = [size - 1 for size in children.activations.shape[1:3]]
+    (gradient,) = torch.autograd.grad(children.poses[0, last[0], last[1]].square().sum(), image)
+    seen = gradient[0, 0].nonzero()
+    for axis in range(2):
+        first = window.corner[axis] + last[axis] * window.step[axis]
+        assert seen[:, axis].min() == max(first, 0)
+        assert seen[:, axis].max() == min(first + window.size[axis], shape[1 + axis]) - 1
+    with pytest.raises(ValueError, match="no grid of capsules"):
+        grid_window(create_model("cnn-small", image_shape=shape, num_classes=2))
 
 
 def test_models_and_results_that_cannot_be_shown():

@@ -10,6 +10,7 @@ from torch import Tensor
 from torchcaps.models import Model
 from torchcaps.models.capsnet import VectorCapsNet
 from torchcaps.models.matrix import MatrixCapsNet
+from torchcaps.nn.routing import ROUTINGS, EMRouting, Routing
 from torchcaps.routing import RoutingResult
 
 # Okabe and Ito's colours, told apart by the colour-blind; every use adds a marker or line style of its own for print.
@@ -28,14 +29,20 @@ class ClassRouting(NamedTuple):
     Shapes:
         image: (C, H, W), as the model sees it
         votes: (I, J, D)
+        weights: (I,), of the children: EM routing weighs them with their activations, the others all alike
         couplings: (S, I, J), of each of S iterations
+        poses: (S, J, D), of the classes, as the trace has them
         activations: (S, J), of the classes
+        objectives: (S,), what the algorithm descends
     """
 
     image: np.ndarray
     votes: np.ndarray
+    weights: np.ndarray
     couplings: np.ndarray
+    poses: np.ndarray
     activations: np.ndarray
+    objectives: np.ndarray
     labels: Sequence[str]
     routing: str
     grid: tuple[int, int, int]
@@ -51,23 +58,29 @@ class ClassRouting(NamedTuple):
         best = self.strongest[0]
         return f"answer {self.labels[best]} (activation {self.activations[-1, best]:.2f}), {self.routing} routing"
 
+    @property
+    def masses(self) -> np.ndarray:
+        """How much of each child goes into each class, couplings times weights: (S, I, J)."""
+        return self.couplings * self.weights[:, None]
+
     def centres(self) -> np.ndarray:
-        r"""Where the votes for each class meet: :math:`m_j = \sum_i c_{ij} \hat u_{ij} / \sum_i c_{ij}`.
+        r"""Where the votes for each class meet: :math:`m_j = \sum_i c_{ij} w_i \hat u_{ij} / \sum_i c_{ij} w_i`.
 
         Shapes:
             (S, J, D)
         """
-        mass = self.couplings.sum(1)[..., None]
-        return np.einsum("sij,ijd->sjd", self.couplings, self.votes) / np.maximum(mass, 1e-30)
+        total = self.masses.sum(1)[..., None]
+        return np.einsum("sij,ijd->sjd", self.masses, self.votes) / np.maximum(total, 1e-30)
 
 
 @torch.inference_mode()
-def route_classes(model: Model, image: Tensor) -> ClassRouting:
+def route_classes(model: Model, image: Tensor, routing: Routing | None = None) -> ClassRouting:
     """Route one image to the classes and keep what happened.
 
     Args:
         model: a capsule network of images.
         image: (C, H, W), after preprocessing.
+        routing: takes the place of the one that the class layer was trained with; its weights stay as they are.
     """
     if not isinstance(model, VectorCapsNet | MatrixCapsNet):
         raise ValueError(f"{model.name} has no class capsules of images whose routing could be shown")
@@ -76,25 +89,39 @@ def route_classes(model: Model, image: Tensor) -> ClassRouting:
     children = model.primary(model.features(model.pad(images)))
     if isinstance(model, MatrixCapsNet):
         children = model.conv2(model.conv1(children))
-    result = model.class_capsules.route(children, return_trace=True)
-    couplings, activations = traced(result)
+    votes = model.class_capsules.votes(children)
+    routing = model.class_capsules.routing if routing is None else routing
+    votes_IJD = votes.materialise()[0].cpu().numpy()
+    activations_I = children.activations[0].flatten().cpu().numpy()
     height, width, types = children.activations.shape[1:]
     return ClassRouting(
-        image=image.numpy(),
-        votes=model.class_capsules.votes(children).materialise()[0].cpu().numpy(),
-        couplings=couplings,
-        activations=activations,
+        image.numpy(),
+        votes_IJD,
+        activations_I if isinstance(routing, EMRouting) else np.ones_like(activations_I),
+        *traced(routing(votes, return_trace=True)),
         labels=model.labels,
-        routing=str(model.options["routing"]),
+        routing=routing_name(routing),
         grid=(height, width, types),
     )
 
 
-def traced(result: RoutingResult) -> tuple[np.ndarray, np.ndarray]:
-    """Couplings (S, I, J) and activations (S, J) of the first example at each iteration."""
+def traced(result: RoutingResult) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Of the first example, at each iteration.
+
+    Shapes:
+        couplings (S, I, J), poses (S, J, D), activations (S, J), objectives (S,)
+    """
     if result.trace is None:
         raise ValueError("the routing kept no trace; route with return_trace=True")
-    couplings = np.stack([step.coupling[0].cpu().numpy() for step in result.trace])
-    if couplings.ndim != 3:
-        raise ValueError(f"couplings must have shape (B, I, J), got {tuple(result.trace[0].coupling.shape)}")
-    return couplings, np.stack([step.activations[0].cpu().numpy() for step in result.trace])
+    coupling = result.trace[0].coupling
+    if coupling.dim() != 3:
+        raise ValueError(f"couplings must have shape (B, I, J), got {tuple(coupling.shape)}")
+    couplings, poses, activations, objectives = (
+        np.stack([entry[0].cpu().numpy() for entry in entries]) for entries in zip(*result.trace, strict=True)
+    )
+    return couplings, poses, activations, objectives
+
+
+def routing_name(routing: Routing) -> str:
+    """The name of a routing as users give it; of one of their own, its class."""
+    return next((name for name, kind in ROUTINGS.items() if type(routing) is kind), type(routing).__name__)

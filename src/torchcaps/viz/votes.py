@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from torchcaps.viz.plane import vote_plane
 from torchcaps.viz.routed import COLOURS, MARKERS, ClassRouting
 
 FRAMES_PER_STEP, HELD_FRAMES = 8, 5  # from one iteration to the next, and at each
@@ -98,20 +99,15 @@ def vote_distances(routed: ClassRouting) -> Figure:
 
 
 class Scene:
-    """Votes and centres of some classes in the plane of the votes' two main directions."""
+    """Votes and centres of some classes in the plane, as they are drawn."""
 
     def __init__(self, routed: ClassRouting, num_classes: int, most: int) -> None:
-        self.classes = routed.strongest[:num_classes]
-        self.labels = [routed.labels[index] for index in self.classes]
-        votes_IJD = routed.votes[:, self.classes]
-        mean, axes_2D, shares = main_directions(votes_IJD.reshape(-1, votes_IJD.shape[-1]))
-        lengths = np.linalg.norm(votes_IJD, axis=-1).max(1)
-        chosen = np.argsort(-lengths, kind="stable")[:most]
-        self.votes_IJ2 = (votes_IJD[chosen] - mean) @ axes_2D.T
-        couplings_SIJ = routed.couplings[:, chosen][..., self.classes]
-        self.areas_SIJ = AREA * couplings_SIJ / max(float(couplings_SIJ.max()), 1e-30)
-        self.centres_SJ2 = (routed.centres()[:, self.classes] - mean) @ axes_2D.T
-        self.axis_names = [f"direction {n + 1} ({100 * share:.0f} % of variance)" for n, share in enumerate(shares)]
+        plane = vote_plane(routed, routed.strongest[:num_classes], most)
+        self.labels = [routed.labels[index] for index in plane.classes]
+        self.votes_IJ2, self.centres_SJ2 = plane.votes, plane.centres
+        self.areas_SIJ = AREA * plane.couplings / max(float(plane.couplings.max()), 1e-30)
+        shares = enumerate(plane.shares, 1)
+        self.axis_names = [f"direction {number} ({100 * share:.0f} % of variance)" for number, share in shares]
 
     def draw(self, axes: Axes, time: float) -> None:
         """The picture at an iteration, counted from 0, or between two."""
@@ -136,18 +132,3 @@ class Scene:
             )
         axes.set(title=f"iteration {step + 1}", xlabel=self.axis_names[0], ylabel=self.axis_names[1])
         axes.grid(True, alpha=0.25)
-
-
-def main_directions(points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean, the two directions of most variance, and their shares of it (PCA).
-
-    Shapes:
-        points: (n, D) -> (D,), (2, D), (2,); of one-dimensional points the second direction is 0
-    """
-    mean = points.mean(0)
-    _, sizes, directions = np.linalg.svd(points - mean, full_matrices=False)
-    found, shares = np.zeros((2, points.shape[1]), points.dtype), np.zeros(2)
-    kept = min(2, len(sizes))
-    found[:kept] = directions[:kept]
-    shares[:kept] = sizes[:kept] ** 2 / max(float((sizes**2).sum()), 1e-30)
-    return mean, found, shares
