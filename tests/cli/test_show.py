@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 from torchcaps.cli import main
+from torchcaps.encoding import TextEncoding
 from torchcaps.models import create_model
 
 
@@ -48,6 +49,48 @@ def test_pictures_of_an_image_file(saved, tmp_path, monkeypatch):
     for name in ("votes", "dimensions"):
         assert "<svg" in (tmp_path / f"{name}.svg").read_text()
     assert (tmp_path / "animation.gif").read_bytes().startswith(b"GIF")
+
+
+def test_the_tree_of_a_matrix_network(tmp_path, capsys):
+    torch.manual_seed(0)
+    options = {"image_shape": (1, 17, 17), "num_classes": 2, "types": (2, 2, 2)}
+    create_model("matrix-capsnet-small", **options).save_pretrained(tmp_path / "model")
+    Image.fromarray(np.full((17, 17), 90, np.uint8)).save(tmp_path / "grey.png")
+    arguments = ["parse-tree", "--image", str(tmp_path / "grey.png"), "--out", str(tmp_path)]
+    assert main(["show", str(tmp_path / "model"), *arguments]) == 0
+    assert capsys.readouterr().out.split() == [str(tmp_path / "parse-tree.png")]
+
+
+@pytest.fixture(scope="module")
+def saved_text(tmp_path_factory):
+    """A folder with a saved model of texts and a table of texts."""
+    folder = tmp_path_factory.mktemp("show-text")
+    torch.manual_seed(0)
+    model = create_model("text-capsule-a", num_tokens=6, num_classes=2, channels=4, types=(2, 2), pose_size=4)
+    model.preprocessing = TextEncoding(tokeniser="words", vocabulary=("a", "dull", "fine", "film"))
+    model.labels = ("bad", "good")
+    model.save_pretrained(folder / "model")
+    lines = ["label\ttext", "bad\ta dull film", "good\ta fine film", "good\tfine fine fine"]
+    (folder / "texts.tsv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_the_words_of_a_text(saved_text, tmp_path, capsys):
+    arguments = ["show", str(saved_text / "model"), "--out", str(tmp_path), "--format", "svg"]
+    assert main([*arguments, "--text", "a fine but dull film"]) == 0
+    assert capsys.readouterr().out.split() == [str(tmp_path / "words.svg")]
+    assert main([*arguments, "words", "confusion", "--data", str(saved_text / "texts.tsv"), "--number", "2"]) == 0
+    assert len(capsys.readouterr().out.split()) == 2
+    assert main([*arguments, "votes"]) == 2
+    assert "takes texts; votes cannot be drawn of them" in capsys.readouterr().err
+
+
+def test_help_says_what_to_give(capsys):
+    with pytest.raises(SystemExit):
+        main(["show", "--help"])
+    usage = capsys.readouterr().out
+    assert "RUN" in usage.split("options")[0]
+    assert "STR" not in usage.split("--text")[0]
 
 
 @pytest.mark.parametrize(

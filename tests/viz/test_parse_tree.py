@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from torchcaps.models import create_model
-from torchcaps.viz import ParseNode, parse_tree
+from torchcaps.viz import ParseNode, parse_tree, parse_tree_page
+from torchcaps.viz.parse_page import DIMMED, place_columns
 from torchcaps.viz.parse_tree import LAYERS, strongest_children
 
 
@@ -102,6 +103,30 @@ def test_a_tree_is_json(model, image):
     again = json.loads(json.dumps(root.to_dict()))
     assert again["children"][0]["window"] == list(root.children[0].window)
     assert again["children"][0]["share"] == root.children[0].share
+
+
+def test_a_page_shows_what_every_capsule_sees(model, image):
+    root = parse_tree(model, image)
+    nodes = list(walk(root))
+    figure = parse_tree_page(root, image.numpy())
+    page, *thumbnails = figure.axes
+    assert len(thumbnails) == len(nodes)
+    assert len(page.lines) == len(nodes) - 1
+    for axes, node in zip(thumbnails, nodes, strict=True):
+        top, left, height, width = node.window
+        shown = np.asarray(axes.get_images()[0].get_array())
+        expected = DIMMED * image[0].numpy()
+        expected[top : top + height, left : left + width] /= DIMMED
+        assert np.allclose(shown, expected, atol=1e-6)
+    assert any(text.get_text().startswith(f"{root.label}: {root.activation:.2f}") for text in page.texts)
+
+
+def test_leaves_stand_side_by_side(model, image):
+    root = parse_tree(model, image)
+    places: dict[int, float] = {}
+    leaves = [node for node in walk(root) if not node.children]
+    assert place_columns(root, places, 0) == len(leaves)
+    assert [places[id(node)] for node in leaves] == [number + 0.5 for number in range(len(leaves))]
 
 
 def test_what_has_no_tree(model, image):

@@ -8,6 +8,7 @@ from torchcaps.capsules import Capsules
 from torchcaps.models import create_model
 from torchcaps.viz import capsule_dimensions, confusion_page, reconstructions, training_curves
 from torchcaps.viz.reconstruction import decoded_offsets
+from torchcaps.viz.report import to_picture
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +69,14 @@ def test_curves_and_confusion():
     assert (errors.get_ylabel(), losses.get_xlabel()) == ("error, %", "epoch")
     page = confusion_page(np.array([[8, 2], [0, 10]]), ("a", "b"), title="counts")
     assert [text.get_text() for text in page.axes[0].texts] == ["8", "2", "10"]
+
+
+def test_pictures_of_any_scale():
+    fractions = np.random.default_rng(0).random((1, 4, 4)).astype(np.float32)
+    assert np.array_equal(to_picture(fractions), fractions[0])
+    assert to_picture(np.array([[0, 51], [102, 255]], np.uint8)).ravel() == pytest.approx([0, 0.2, 0.4, 1])
+    assert to_picture(np.ones((2, 2), np.uint8)).max() == pytest.approx(1 / 255)
+    standardised = np.stack([4 * fractions[0] - 2, np.full((4, 4), 9.0)])
+    stretched = (fractions[0] - fractions.min()) / np.ptp(fractions)
+    assert np.allclose(to_picture(standardised), stretched, atol=1e-6)
+    assert np.array_equal(to_picture(np.full((3, 3), -1.0)), np.zeros((3, 3)))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Evaluate:
     """Accuracy of a trained model on the test images or texts of a dataset; of one without a test part, on all."""
 
-    run_folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(name="RUN")]
+    run_folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run folder, a saved model, or the name of a shipped model."""
 
     data: str | None = None

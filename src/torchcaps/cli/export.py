@@ -15,7 +15,7 @@ class Export:
     stored inside it as JSON.
     """
 
-    run_folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(name="RUN")]
+    run_folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run folder, a saved model, or the name of a shipped model."""
 
     format: Literal["onnx", "torch-export", "aoti"] = "onnx"

@@ -23,7 +23,7 @@ class Predict:
     Texts come from --text, from files with one text per line, or from lines on standard input.
     """
 
-    run_folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(name="RUN")]
+    run_folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run folder, a saved model, or the name of a shipped model."""
 
     files: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()

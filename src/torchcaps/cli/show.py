@@ -13,14 +13,26 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
-    from torchcaps.data import ImageSet
-    from torchcaps.predictor import Predictor
+    from torchcaps.data import LabelledSet
+    from torchcaps.predictor import Predictor, TextPredictor
 
     Inputs = tuple[Tensor, list[str] | None]
 
 Picture = Literal[
-    "couplings", "votes", "animation", "distances", "origins", "reconstructions", "dimensions", "curves", "confusion"
+    "couplings",
+    "votes",
+    "animation",
+    "distances",
+    "origins",
+    "parse-tree",
+    "reconstructions",
+    "dimensions",
+    "words",
+    "curves",
+    "confusion",
 ]
+USUAL = {"image": ("couplings", "votes", "distances", "origins"), "text": ("words",)}
+OF_ANY = ("curves", "confusion")  # pictures of runs with images and with texts
 MOST_RECONSTRUCTIONS = 10
 FRAMES_PER_SECOND = 8
 DOTS_PER_INCH = 150
@@ -28,24 +40,29 @@ DOTS_PER_INCH = 150
 
 @dataclass(frozen=True, kw_only=True)
 class Show:
-    """Draw how a trained network of images came to its answer, and write the pictures to a folder.
+    """Draw how a trained network came to its answer, and write the pictures to a folder.
 
-    couplings: of each iteration; votes: in the plane, with their centres, as a strip; animation: the same as a GIF;
-    distances: of votes from their centre; origins: where in the image they come from; reconstructions; dimensions:
-    what each entry of the winning capsule changes; curves: of training; confusion: of the whole test set.
+    Of images: couplings: of each iteration; votes: in the plane, with their centres, as a strip; animation: the same
+    as a GIF; distances: of votes from their centre; origins: where in the image they come from; parse-tree: of a matrix
+    network, the strongest couplings layer by layer; reconstructions; dimensions: what each entry of the winning
+    capsule changes. Of texts: words: what each says for every class. Of both: curves: of training; confusion: of the
+    whole test set.
     """
 
-    run_folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(name="RUN")]
+    run_folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run folder, a saved model, or the name of a shipped model."""
 
-    pictures: Annotated[tuple[Picture, ...], tyro.conf.Positional] = ("couplings", "votes", "distances", "origins")
-    """Which pictures."""
+    pictures: Annotated[tuple[Picture, ...], tyro.conf.Positional] = ()
+    """Which pictures; by default couplings, votes, distances and origins of images, words of texts."""
 
     image: Path | None = None
     """An image file; by default an image of the test set."""
 
+    text: str | None = None
+    """A text; by default a text of the test set."""
+
     number: int = 0
-    """Number of the image in the test set, from 0."""
+    """Number of the image or text in the test set, from 0."""
 
     data: str | None = None
     """Name or path of the dataset; by default the one of the run."""
@@ -61,43 +78,57 @@ class Show:
         from torchcaps.predictor import TextPredictor, load
 
         predictor = load(self.run_folder)
+        kind = predictor.model.kind
+        pictures = dict.fromkeys(self.pictures or USUAL[kind])
+        for picture in pictures:
+            if picture not in OF_ANY and (picture == "words") != (kind == "text"):
+                raise ValueError(f"{self.run_folder} takes {kind}s; {picture} cannot be drawn of them")
         if isinstance(predictor, TextPredictor):
-            raise ValueError(f"{self.run_folder} takes texts; see their words with `torchcaps predict --explain`")
+            for picture in pictures:
+                self.save(self.draw_text(picture, predictor), picture)
+            return
         inputs = cache(lambda: self.inputs(predictor))  # read once, and only for pictures of an image
-        for picture in dict.fromkeys(self.pictures):
-            self.write(picture, predictor, inputs)
+        for picture in pictures:
+            if picture == "animation":
+                self.animate(predictor, inputs)
+            else:
+                self.save(self.draw(picture, predictor, inputs), picture)
 
-    def write(self, picture: str, predictor: "Predictor", inputs: "Callable[[], Inputs]") -> None:
-        """Draw one picture and write it."""
+    def save(self, figure: "Figure", picture: str) -> None:
+        """Write a picture that stands still and print its path."""
+        from torchcaps.viz import legible
+
+        path = self.out / f"{picture}.{self.format}"
+        legible(figure)
+        self.out.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=DOTS_PER_INCH)
+        print(path)
+
+    def animate(self, predictor: "Predictor", inputs: "Callable[[], Inputs]") -> None:
+        """Write the moving picture and print its path."""
+        from matplotlib.animation import PillowWriter
+
         from torchcaps.viz import route_classes, vote_animation
 
-        if picture == "animation":
-            from matplotlib.animation import PillowWriter
-
-            animation = vote_animation(route_classes(predictor.model, inputs()[0][0]))
-            path = self.out / "animation.gif"
-            self.out.mkdir(parents=True, exist_ok=True)
-            animation.save(path, writer=PillowWriter(fps=FRAMES_PER_SECOND))
-        else:
-            figure = self.draw(picture, predictor, inputs)
-            path = self.out / f"{picture}.{self.format}"
-            self.out.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, dpi=DOTS_PER_INCH)
+        animation = vote_animation(route_classes(predictor.model, inputs()[0][0]))
+        path = self.out / "animation.gif"
+        self.out.mkdir(parents=True, exist_ok=True)
+        animation.save(path, writer=PillowWriter(fps=FRAMES_PER_SECOND))
         print(path)
 
     def draw(self, picture: str, predictor: "Predictor", inputs: "Callable[[], Inputs]") -> "Figure":
-        """One picture that stands still."""
+        """One picture of a model of images."""
         from torchcaps import viz
 
-        if picture == "curves":
-            return self.curves(predictor)
-        if picture == "confusion":
-            return self.confusion(predictor)
+        if picture in OF_ANY:
+            return self.draw_any(picture, predictor)
         images, truth = inputs()
         if picture == "reconstructions":
             return viz.reconstructions(predictor.model, images, truth)
         if picture == "dimensions":
             return viz.capsule_dimensions(predictor.model, images[0])
+        if picture == "parse-tree":
+            return viz.parse_tree_page(viz.parse_tree(predictor.model, images[0]), images[0].numpy())
         drawings = {
             "couplings": viz.coupling_strip,
             "votes": viz.vote_strip,
@@ -106,19 +137,46 @@ class Show:
         }
         return drawings[picture](viz.route_classes(predictor.model, images[0]))
 
+    def draw_text(self, picture: str, predictor: "TextPredictor") -> "Figure":
+        """One picture of a model of texts."""
+        import numpy as np
+
+        from torchcaps.viz import word_page
+
+        if picture in OF_ANY:
+            return self.draw_any(picture, predictor)
+        text = self.text if self.text is not None else self.of_test_set(self.test_part(predictor))[0]
+        classes = range(len(predictor.labels))
+        reasons = predictor.explain([text] * len(classes), classes)
+        if not reasons[0]:
+            raise ValueError("the text has no words")
+        values = np.array([[reason.value for reason in of_class] for of_class in reasons])
+        scores = predictor.run([text]).scores[0].tolist()
+        return word_page([reason.word for reason in reasons[0]], values, predictor.labels, scores)
+
+    def draw_any(self, picture: str, predictor: "Predictor") -> "Figure":
+        """One picture of a run, whatever it takes."""
+        return self.curves(predictor) if picture == "curves" else self.confusion(predictor)
+
     def inputs(self, predictor: "Predictor") -> "Inputs":
         """The image that was asked for and, of a test set, those after it: prepared, with their true classes."""
-        from torchcaps.data import read_image
+        from torchcaps.data import ImageSet, read_image
         from torchcaps.viz.contact_sheet import caption
 
         prepare = predictor.model.preprocessing
         if self.image is not None:
             return prepare(read_image(self.image)[None]), None
         part = self.test_part(predictor)
+        assert isinstance(part, ImageSet)
+        images = self.of_test_set(part)
+        chosen = range(self.number, self.number + len(images))
+        return prepare(images), [caption(part, i).split("\n")[0] for i in chosen]
+
+    def of_test_set(self, part: "LabelledSet"):
+        """The image or text with the number that was asked for, and some after it."""
         if not 0 <= self.number < len(part):
             raise ValueError(f"--number must be between 0 and {len(part) - 1}, got {self.number}")
-        chosen = range(self.number, min(self.number + MOST_RECONSTRUCTIONS, len(part)))
-        return prepare(part.images[chosen.start : chosen.stop]), [caption(part, i).split("\n")[0] for i in chosen]
+        return part.inputs[self.number : self.number + MOST_RECONSTRUCTIONS]
 
     def curves(self, predictor: "Predictor") -> "Figure":
         """Of the run's training."""
@@ -139,21 +197,20 @@ class Show:
 
         part = self.test_part(predictor)
         if part.is_multi_label:
-            raise ValueError("a confusion matrix needs one class per image; these images have several")
+            raise ValueError("a confusion matrix needs one class for each; here some have several")
         counts = np.zeros((len(predictor.labels), len(predictor.labels)), np.int64)
-        np.add.at(counts, (part.labels, predictor.predict(part.images)), 1)
+        np.add.at(counts, (part.labels, predictor.predict(part.inputs)), 1)
         accuracy = 100 * np.trace(counts) / counts.sum()
-        title = f"{predictor.model.name}: {accuracy:.2f} % of {len(part):,} images right"
+        title = f"{predictor.model.name}: {accuracy:.2f} % of {len(part):,} {predictor.model.kind}s right"
         return confusion_page(counts, predictor.labels, title=title)
 
-    def test_part(self, predictor: "Predictor") -> "ImageSet":
-        """The test images of the data that were asked for, else of those of the run."""
+    def test_part(self, predictor: "Predictor") -> "LabelledSet":
+        """The test images or texts of the data that were asked for, else of those of the run."""
         from torchcaps.cli.evaluate import Evaluate, load_part
-        from torchcaps.data import ImageSet
 
+        is_text = predictor.model.kind == "text"
         name, columns = Evaluate(run_folder=self.run_folder, data=self.data).source(predictor.model.card)
-        part = load_part(name, columns, predictor.labels, False, is_asked_for=self.data is not None)
-        assert isinstance(part, ImageSet)
+        part = load_part(name, columns, predictor.labels, is_text, is_asked_for=self.data is not None)
         if len(part.class_names) != len(predictor.labels):
             raise ValueError(f"{name} has {len(part.class_names)} classes, the model has {len(predictor.labels)}")
         return part

@@ -1,20 +1,28 @@
 """Pictures: functions that return matplotlib figures."""
 
+from torchcaps.viz.attack_curves import AttackCurve, attack_curves
 from torchcaps.viz.couplings import coupling_strip
+from torchcaps.viz.fonts import legible
 from torchcaps.viz.origins import vote_origins
+from torchcaps.viz.parse_page import parse_tree_page
 from torchcaps.viz.parse_tree import ParseNode, parse_tree
 from torchcaps.viz.reconstruction import capsule_dimensions, reconstructions
 from torchcaps.viz.report import confusion_page, training_curves, training_report
 from torchcaps.viz.routed import ClassRouting, route_classes
 from torchcaps.viz.votes import vote_animation, vote_distances, vote_strip
+from torchcaps.viz.words import word_page
 
 __all__ = [
+    "AttackCurve",
     "ClassRouting",
     "ParseNode",
+    "attack_curves",
     "capsule_dimensions",
     "confusion_page",
     "coupling_strip",
+    "legible",
     "parse_tree",
+    "parse_tree_page",
     "reconstructions",
     "route_classes",
     "training_curves",
@@ -23,4 +31,5 @@ __all__ = [
     "vote_distances",
     "vote_origins",
     "vote_strip",
+    "word_page",
 ]

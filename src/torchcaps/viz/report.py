@@ -122,11 +122,15 @@ def draw_images(figure: Any, pictures: Sequence[tuple[np.ndarray, str]], title: 
 
 
 def to_picture(image: np.ndarray) -> np.ndarray:
-    """Any image as (h, w) or (h, w, 3) in [0, 1]; of two cameras the first."""
-    image = np.asarray(image, dtype=np.float32)
-    image = image / 255 if image.max(initial=0) > 1.5 else image
+    """Any image as (h, w) or (h, w, 3) in [0, 1]; of two cameras the first.
+
+    Bytes become fractions. What does not lie within [0, 1], such as standardised images, is stretched from its least
+    value to its greatest.
+    """
+    image = np.asarray(image, dtype=np.float32) / (255 if np.asarray(image).dtype == np.uint8 else 1)
     if image.ndim == 3 and image.shape[0] in (1, 2, 3) and image.shape[-1] not in (1, 2, 3):
         image = image.transpose(1, 2, 0)
     if image.ndim == 3 and image.shape[-1] != 3:
         image = image[..., 0]
-    return image.clip(0, 1)
+    least, most = image.min(), image.max()
+    return image if least >= 0 and most <= 1 else (image - least) / max(most - least, 1e-30)
