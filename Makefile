@@ -3,7 +3,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow lint format clean
+.PHONY: demo test test-slow lint format docs clean
 
 demo: $(READY)
 	$(PYTHON) examples/route_votes.py
@@ -24,6 +24,11 @@ format: $(READY)
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
+# No network, no LaTeX; a warning, a broken link or a formula that cannot be shown is an error.
+docs: $(READY)
+	$(PYTHON) -m sphinx -W --keep-going -b html docs docs/_build/html
+	@echo open docs/_build/html/index.html
+
 # torch comes first and pinned: a resolver left alone would fetch gigabytes of GPU libraries.
 $(READY): pyproject.toml setup.py constraints.txt $(wildcard csrc/*)
 	test -x $(PYTHON) || python3 -m venv $(VENV)
@@ -32,4 +37,4 @@ $(READY): pyproject.toml setup.py constraints.txt $(wildcard csrc/*)
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info src/torchcaps/native/*.so
+	rm -rf $(VENV) build dist docs/_build docs/generated src/*.egg-info src/torchcaps/native/*.so

@@ -9,7 +9,7 @@ __all__ = ["Squash", "squash"]
 
 
 class Squash(nn.Module):
-    """Shrinks every vector to a length below 1: see :func:`torchcaps.squash`."""
+    """Shrinks every vector to a length below 1: see :func:`torchcaps.nn.squash`."""
 
     def __init__(self, squash_k: float = 1.0) -> None:
         super().__init__()

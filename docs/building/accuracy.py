@@ -1,0 +1,106 @@
+"""Accuracy, from the runs in results/**/seed-*/ and the results.json of experiments."""
+
+import inspect
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, NamedTuple
+
+from building.experiments import recorded_experiments
+from building.markdown import Cells, read, routing_label, table, without_repeats
+
+
+class Run(NamedTuple):
+    """One finished training run: the values of its RunConfig, and what result.json holds."""
+
+    config: dict[str, Any]
+    result: dict[str, Any]
+
+    @property
+    def model(self) -> str:
+        """Its name, also where the run left the choice to the kind of the data."""
+        from torchcaps.runs import DEFAULT_MODELS
+
+        return self.config["model"] or DEFAULT_MODELS[self.result.get("kind", "image")]
+
+
+def seed_folders(results: Path) -> dict[Path, list[Run]]:
+    """Runs that were recorded one by one, in folders NAME/seed-N; by NAME."""
+    from torchcaps.runs import RunConfig
+
+    found: dict[Path, list[Run]] = defaultdict(list)
+    for path in sorted(results.glob("**/seed-*/result.json")):
+        result, is_of_experiment = read(path), (path.parents[2] / "results.json").exists()
+        if "accuracy" in result and not is_of_experiment:
+            found[path.parents[1]].append(Run(asdict(RunConfig.read(path.parent)), result))
+    return found
+
+
+def recorded_runs(results: Path) -> list[Run]:
+    """Every run with a test accuracy; those of quick experiments check the machinery and do not count."""
+    runs = [run for group in seed_folders(results).values() for run in group]
+    for content in recorded_experiments(results):
+        if content["scale"] == "full":
+            runs += [Run(run["config"], run["result"]) for run in content["runs"] if run["config"]["model"]]
+    return [run for run in runs if "accuracy" in run.result]
+
+
+def trained_models(results: Path) -> str:
+    """Test accuracy of models that were trained alone."""
+    rows = []
+    for runs in seed_folders(results).values():
+        first = runs[0]
+        minutes = mean(run.result["seconds"] / 60 for run in runs)
+        rows.append(
+            (
+                *(first.config["data"], first.model, f"{first.result['parameters']:,}"),
+                *(_accuracy(runs), str(len(runs)), f"{minutes:.0f}"),
+            )
+        )
+    headings = ("data", "model", "parameters", "test accuracy, % (sd)", "seeds", "minutes of training")
+    return table(headings, rows, numeric_from=2)
+
+
+def routing_accuracy(results: Path) -> str:
+    """Runs that differ in nothing but their routing, where there are at least two routings."""
+    groups: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    names: dict[str, set[str]] = defaultdict(set)
+    for run in recorded_runs(results):
+        options = dict(run.config["model_options"])
+        routing = options.pop("routing", None) or default_routing(run.model)
+        label = routing_label(routing, options.pop("routing_options", None) or {})
+        key = _without_seed(run.config | {"model": run.model, "model_options": options})
+        if routing is not None:
+            groups[key][label].append(run)
+            names[key].add(routing)
+    rows: list[Cells] = []
+    for key, by_label in groups.items():
+        if len(names[key]) < 2:
+            continue
+        for label, runs in by_label.items():
+            where = f"{runs[0].model} on {runs[0].config['data']}"
+            rows.append((where, label, _accuracy(runs), str(len(runs))))
+    return table(("model and data", "routing", "test accuracy, % (sd)", "seeds"), without_repeats(rows), numeric_from=2)
+
+
+def default_routing(model: str) -> str | None:
+    """The routing of a model that is not told another; None for models without."""
+    from torchcaps.models.registry import MODELS
+
+    if model not in MODELS:
+        return None
+    parameter = inspect.signature(MODELS[model].__init__).parameters.get("routing")
+    return None if parameter is None else parameter.default
+
+
+def _accuracy(runs: Sequence[Run]) -> str:
+    values = [100 * run.result["accuracy"] for run in runs]
+    return f"{mean(values):.2f}" + (f" ({stdev(values):.2f})" if len(values) > 1 else "")
+
+
+def _without_seed(config: dict[str, Any]) -> str:
+    training = {name: value for name, value in config["training"].items() if name != "seed"}
+    return json.dumps(config | {"training": training}, sort_keys=True, default=str)

@@ -1,0 +1,25 @@
+"""Tables of the pages, from the files in results/ alone: what was not measured has no row."""
+
+from pathlib import Path
+
+from building.accuracy import routing_accuracy, trained_models
+from building.experiments import experiment_tables, reproducible
+from building.speed import latency, layers, routing_speed
+
+
+def write_tables(results: Path, folder: Path) -> None:
+    """Write one Markdown file for each table; a file that is already right is left alone, so that builds stay short."""
+    tables = {
+        "routing-speed": routing_speed(results),
+        "routing-accuracy": routing_accuracy(results),
+        "layers": layers(results),
+        "latency": latency(results),
+        "models": trained_models(results),
+        "experiments": experiment_tables(results),
+        "reproducible": reproducible(),
+    }
+    folder.mkdir(exist_ok=True)
+    for name, text in tables.items():
+        path = folder / f"{name}.md"
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
