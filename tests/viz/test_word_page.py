@@ -48,7 +48,7 @@ def one_chinese(no_chinese, monkeypatch, tmp_path):
 def test_every_word_has_a_colour_for_every_class():
     figure = word_page(["a", "dull", "film"], VALUES, ["bad", "good"], [0.8, 0.1])
     axes = figure.axes[0]
-    assert np.allclose(axes.collections[0].get_array(), VALUES)
+    assert np.allclose(np.asarray(axes.collections[0].get_array()), VALUES)
     assert [text.get_text() for text in axes.get_xticklabels()] == ["a", "dull", "film"]
     assert [text.get_text() for text in axes.get_yticklabels()] == ["bad (0.80)", "good (0.10)"]
     assert [text.get_text() for text in axes.texts] == ["+40", "-10", "+5", "-20", "+10", "+0"]
