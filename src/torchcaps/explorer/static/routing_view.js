@@ -1,0 +1,80 @@
+/** The picture of one routing at one moment: head, votes, activations, couplings, poses. */
+
+import { showBars } from "./bars.js";
+import { drawn, element } from "./dom.js";
+import { classColour, diverging, paintMatrix, sequential } from "./palette.js";
+import { paintPlane } from "./plane.js";
+import { mapOf, stepAt, transposed } from "./trace.js";
+
+const MOST_NAMES = 12; // more classes than this have no names below the maps
+const SHAPES = [ // the markers of plane.js
+  "M5 0A5 5 0 1 0 15 0A5 5 0 1 0 5 0", "M10-6 16 5H4Z", "M5-5H15V5H5Z", "M10-6 16 0 10 6 4 0Z", "M10 6 16-5H4Z",
+];
+
+/** @param {import("./app.js").Page} page */
+export function createView(page) {
+  const { t } = page;
+  const labels = page.model("capsules").labels;
+  const title = element("h3");
+  const note = element("p", { class: "small muted" });
+  const canvas = element("canvas", { class: "plane", role: "img" });
+  const legend = element("figcaption", { class: "legend" });
+  const bars = element("ol", { class: "bars" });
+  const maps = element("div", { class: "maps" });
+  const root = element("article", { class: "view" },
+    element("header", {}, title, note),
+    element("figure", { class: "votes" }, canvas, legend),
+    element("div", { class: "now" }, bars),
+    maps);
+
+  /** A matrix with a caption and the names of its columns. @param {string} caption @param {any} picture @param {string[]} names */
+  const framed = (caption, picture, names = []) => element("figure", {},
+    picture,
+    element("div", { class: "axis", "aria-hidden": "true" }, ...names.map((text) => element("span", { text }))),
+    element("figcaption", { class: "small", text: caption }));
+
+  /**
+   * @param {import("./trace.js").Trace} trace
+   * @param {number} time
+   * @param {{box: any, most: any}} frames extent and colours, shared by views side by side
+   */
+  const show = (trace, time, { box, most }) => {
+    const step = stepAt(trace.steps, time);
+    const { classes, variance_shares: shares } = trace.plane;
+    const count = trace.routing.num_iterations;
+    const name = t(`routing-${trace.routing.algorithm}`);
+    title.textContent = count === null ? name : `${name} · ${t("iterationCount", { count })}`;
+    const goal = step.objective === null ? "" : ` · ${t("objective", { value: step.objective.toFixed(3) })}`;
+    note.textContent = `${t("says", { label: trace.label })} · ${t("milliseconds", { value: trace.milliseconds.toFixed(1) })}${goal}`;
+    showBars(bars, labels, step.activations, step.activations.indexOf(Math.max(...step.activations)));
+    paintPlane(canvas, trace, step, Math.min(time, trace.steps.length - 1), box, most.point);
+    const centres = classes.map((index) => `${labels[index]} ${step.activations[index].toFixed(2)}`).join(", ");
+    canvas.setAttribute("aria-label", t("planeLabel", { centres }));
+    legend.replaceChildren(
+      ...classes.map((index, place) => element("span", {},
+        drawn("svg", { viewBox: "3 -7 14 14", width: 14, height: 14, "aria-hidden": "true" },
+          drawn("path", { d: SHAPES[place], fill: classColour(place) })),
+        t("className", { label: labels[index] }))),
+      element("span", { class: "muted", text: t("variance", { share: Math.round(100 * (shares[0] + shares[1])) }) }));
+    const shown = classes.map((index) => [labels[index], mapOf(step.by_place, index)]);
+    const names = labels.length > MOST_NAMES ? [] : labels;
+    if (maps.dataset.key !== JSON.stringify([classes, t("byType")])) {
+      maps.dataset.key = JSON.stringify([classes, t("byType")]);
+      const picture = (/** @type {string} */ label, kind = "") =>
+        element("canvas", { class: `matrix ${kind}`, role: "img", "aria-label": label });
+      maps.replaceChildren(
+        element("div", { class: "places" }, ...shown.map(([label]) =>
+          framed(t("className", { label }), picture(t("placeLabel", { label }), "square")))),
+        element("p", { class: "small muted scale" }),
+        element("div", { class: "tables" },
+          framed(t("byType"), picture(t("byType")), names), framed(t("poses"), picture(t("poses"), "poses"), names)));
+    }
+    maps.querySelector(".scale").textContent = t("byPlace", { most: most.place.toFixed(2) });
+    const pictures = [...maps.querySelectorAll("canvas")];
+    shown.forEach(([, map], place) =>
+      paintMatrix(pictures[place], /** @type {any} */ (map), (value) => sequential(value / most.place)));
+    paintMatrix(pictures[shown.length], step.by_type, (value) => sequential(value / most.type));
+    paintMatrix(pictures[shown.length + 1], transposed(step.poses), (value) => diverging(value / most.pose));
+  };
+  return { root, show };
+}
