@@ -40,6 +40,7 @@ FLOORS = {
     "runs": 8,
     "benchmark": 8,
     "experiments": 9,
+    "explorer": 9,
     "cli": 10,
 }
 

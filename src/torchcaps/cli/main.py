@@ -23,6 +23,7 @@ COMMANDS = {
     "predict": "Predict",
     "show": "Show",
     "attack": "Attack",
+    "explore": "Explore",
     "export": "Export",
     "data": "Data",
     "models": "Models",

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from torch import nn
 
-from torchcaps.models.base import ImageModel
+from torchcaps.models import Model
 from torchcaps.models.capsnet import VectorCapsNet
 from torchcaps.models.matrix import MatrixCapsNet
 from torchcaps.nn import ConvCaps2d
@@ -69,7 +69,7 @@ class GridWindow(NamedTuple):
     step: tuple[int, int]
 
 
-def grid_window(model: ImageModel) -> GridWindow:
+def grid_window(model: Model) -> GridWindow:
     """Which part of the image a place of the grid of a class layer's children sees.
 
     Args:

@@ -1,0 +1,55 @@
+"""`torchcaps explore`."""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Annotated
+
+import tyro
+
+LOCAL = ("127.0.0.1", "localhost", "[::1]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explore:
+    """Explore trained models in the browser: draw, watch routing step by step, move capsules, attack, type texts.
+
+    Without a run it shows the models that ship with the package. Needs the extra: pip install 'torchcaps[explorer]'.
+    """
+
+    run_folder: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(name="RUN")] = None
+    """A run folder, a saved model, or the name of a shipped model to begin with."""
+
+    port: int | None = None
+    """Port to listen on, 0 for any free one; by default 8765, or a free one if that is taken."""
+
+    host: str = "127.0.0.1"
+    """Address to listen at; any other than the default lets other machines in."""
+
+    browser: bool = True
+    """Open the page in the browser."""
+
+    def run(self) -> None:
+        """Serve until interrupted."""
+        missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
+        if missing:
+            raise ValueError(f"the explorer needs {' and '.join(missing)}: pip install 'torchcaps[explorer]'")
+        import webbrowser
+
+        from torchcaps.explorer import Limits, Service, create_app, shipped_models
+        from torchcaps.explorer.serve import open_socket, run
+
+        listener = open_socket(self.host, self.port)
+        with listener:
+            is_local = self.host in ("127.0.0.1", "localhost", "::1")
+            limits = Limits(hosts=LOCAL if is_local else None)
+            service = Service(*shipped_models(self.run_folder))
+            service.warm_up()
+            app = create_app(service, limits=limits)
+            address = f"http://{'127.0.0.1' if self.host == '0.0.0.0' else self.host}:{listener.getsockname()[1]}/"
+
+            def announce() -> None:
+                print(f"The explorer is at {address} (Ctrl+C ends it)", flush=True)
+                if self.browser:
+                    webbrowser.open(address)
+
+            run(app, listener, announce)

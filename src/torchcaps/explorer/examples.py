@@ -1,0 +1,85 @@
+"""Examples of test data for a model, from what the package holds or the user has."""
+
+from typing import Any
+
+import numpy as np
+
+from torchcaps.data import ImageSet, TextSet, load_data
+from torchcaps.data.load import EMBEDDED, SOURCES
+from torchcaps.data.text import SOURCES as TEXT_SOURCES
+from torchcaps.data.toys.shapes import CATEGORIES
+from torchcaps.encoding import is_chinese
+from torchcaps.explorer.images import raw_picture
+from torchcaps.explorer.results import Example
+from torchcaps.models import Model
+from torchcaps.viz.contact_sheet import choose
+
+NUM_EXAMPLES = 20
+LENGTHS = range(20, 160)  # characters of texts that are shown
+EMBEDDED_FOR = {"mnist": "digits"}  # a set that is not embedded, and one that holds some of its test examples
+
+
+def find_examples(model: Model) -> list[Example]:
+    """About 20 examples that the model was not trained on, each class with its share; none if there are no such."""
+    if model.kind == "image" and set(model.labels) == set(CATEGORIES):
+        return _images(_toys(), model)
+    name = str(model.card.get("dataset"))
+    part = _test_part(EMBEDDED_FOR.get(name, name), model)
+    if part is None and model.kind == "text":
+        part = _embedded_texts(model)
+    if isinstance(part, TextSet):
+        return _texts(part)
+    return [] if part is None else _images(part, model)
+
+
+def _test_part(name: str, model: Model) -> Any:
+    """The test part of a set, if it is there and has the classes of the model."""
+    if name not in SOURCES and name not in TEXT_SOURCES:  # a path in a model's card is not followed
+        return None
+    try:
+        part = load_data(name).test
+    except (OSError, ValueError):
+        return None
+    return part if part is not None and tuple(part.class_names) == model.labels else None
+
+
+def _embedded_texts(model: Model) -> TextSet | None:
+    """Embedded texts in the model's language with its classes."""
+    wanted = is_chinese(model.preprocessing.vocabulary[:1000])
+    for name, source in TEXT_SOURCES.items():
+        part = _test_part(name, model) if source.place is not None else None
+        if part is not None and is_chinese(part.texts[:100]) == wanted:
+            return part
+    return None
+
+
+def _toys() -> ImageSet:
+    """Views of toys of the test part."""
+    with np.load(EMBEDDED / "toys.npz", allow_pickle=False) as file:
+        return ImageSet(images=file["images"], labels=file["labels"], class_names=CATEGORIES)
+
+
+def _texts(part: TextSet) -> list[Example]:
+    """Short ones, as many of each class as of any other."""
+    is_short = np.array([len(text) in LENGTHS for text in part.texts])
+    share = max(NUM_EXAMPLES // len(part.class_names), 1)
+    examples = []
+    for label, name in enumerate(part.class_names):
+        is_member = part.labels[:, label] if part.is_multi_label else part.labels == label
+        chosen = np.flatnonzero(is_short & is_member)[:share]
+        examples += [Example(label=name, text=part.texts[number]) for number in chosen]
+    return examples
+
+
+def _images(part: ImageSet, model: Model) -> list[Example]:
+    """As many of each class as of any other."""
+    wanted = model.preprocessing.channels
+    examples = []
+    for number in choose(part, NUM_EXAMPLES):
+        image = np.asarray(part.images[number])
+        if image.ndim == 3 and image.shape[2] == 2:  # of two cameras a model may have one
+            image = image[..., :wanted]
+        labels = np.flatnonzero(part.labels[number]) if part.is_multi_label else [part.labels[number]]
+        name = " + ".join(part.class_names[label] for label in labels)
+        examples.append(Example(label=name, image=raw_picture(image, model.preprocessing)))
+    return examples
