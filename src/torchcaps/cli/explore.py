@@ -16,17 +16,17 @@ class Explore:
     Without a run it shows the models that ship with the package. Needs the extra: pip install 'torchcaps[explorer]'.
     """
 
-    run_folder: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(name="RUN")] = None
+    run_folder: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(name="RUN", metavar="[RUN]")] = None
     """A run folder, a saved model, or the name of a shipped model to begin with."""
 
-    port: int | None = None
+    port: Annotated[int | None, tyro.conf.arg(metavar="N")] = None
     """Port to listen on, 0 for any free one; by default 8765, or a free one if that is taken."""
 
     host: str = "127.0.0.1"
     """Address to listen at; any other than the default lets other machines in."""
 
-    browser: bool = True
-    """Open the page in the browser."""
+    no_browser: bool = False
+    """Do not open the page in the browser."""
 
     def run(self) -> None:
         """Serve until interrupted."""
@@ -49,7 +49,7 @@ class Explore:
 
             def announce() -> None:
                 print(f"The explorer is at {address} (Ctrl+C ends it)", flush=True)
-                if self.browser:
+                if not self.no_browser:
                     webbrowser.open(address)
 
             run(app, listener, announce)
