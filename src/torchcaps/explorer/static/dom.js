@@ -76,3 +76,6 @@ export function setSlider(slider, value, text = String(value)) {
 export function setBusy(panel, busy) {
   panel.setAttribute("aria-busy", String(busy));
 }
+
+/** @param {number} value @param {number} digits @returns {string} with a true minus sign */
+export const signed = (value, digits) => `${value < 0 ? "−" : ""}${Math.abs(value).toFixed(digits)}`;

@@ -5,25 +5,24 @@ import { byId, element, setBusy } from "./dom.js";
 import { css, diverging } from "./palette.js";
 
 const PAINTED = 12; // pixels of the painted picture per pixel of the network's
+const SPREAD = 0.6; // standard deviation of a place over the picture, in steps of the grid
 
 /**
- * Shares of the windows over each pixel, averaged.
+ * Shares spread over the pixels: each place counts most in the middle of its window.
  * @param {{shares: number[][], window: any, image_height: number, image_width: number}} places
  * @returns {number[][]}
  */
 export function overPixels({ shares, window: seen, image_height: height, image_width: width }) {
-  const sums = Array.from({ length: height }, () => new Array(width).fill(0));
-  const counts = Array.from({ length: height }, () => new Array(width).fill(0));
-  shares.forEach((cells, row) => cells.forEach((share, column) => {
-    const [top, left] = [seen.top + row * seen.row_step, seen.left + column * seen.column_step];
-    for (let y = Math.max(top, 0); y < Math.min(top + seen.height, height); y += 1) {
-      for (let x = Math.max(left, 0); x < Math.min(left + seen.width, width); x += 1) {
-        sums[y][x] += share;
-        counts[y][x] += 1;
-      }
-    }
+  const spread = SPREAD * Math.max(seen.row_step, seen.column_step, 1);
+  const bell = (/** @type {number} */ distance) => Math.exp(-0.5 * (distance / spread) ** 2);
+  const middle = (/** @type {number} */ start, /** @type {number} */ size) => start + (size - 1) / 2;
+  const rows = shares.map((_, row) => middle(seen.top + row * seen.row_step, seen.height));
+  const columns = shares[0].map((_, column) => middle(seen.left + column * seen.column_step, seen.width));
+  return Array.from({ length: height }, (_, y) => Array.from({ length: width }, (__, x) => {
+    const weights = rows.map((row) => columns.map((column) => bell(y - row) * bell(x - column)));
+    const total = weights.flat().reduce((sum, weight) => sum + weight, 1e-9);
+    return shares.flat().reduce((sum, share, cell) => sum + share * weights.flat()[cell], 0) / total;
   }));
-  return sums.map((line, y) => line.map((sum, x) => sum / Math.max(counts[y][x], 1)));
 }
 
 /** @param {import("./app.js").Page} page */
@@ -49,7 +48,7 @@ export function createOrigins(page) {
     const { explained, picture } = last;
     const { places, label } = explained;
     const canvas = element("canvas", { class: "large", role: "img", "aria-label": t("originsLabel", { label }) });
-    const paint = (/** @type {number[]|null} */ cell) => paintOver(canvas, picture.canvas, places, cell);
+    const paint = (/** @type {number[]|null} */ cell) => paintOver(canvas, picture.canvas, places, cell, model.input.channels === 1);
     paint(null);
     return view.replaceChildren(
       element("figure", {}, canvas, element("figcaption", { class: "small", text: t("originsOver", { label }) })),
@@ -82,23 +81,28 @@ export function createOrigins(page) {
  * @param {HTMLCanvasElement} picture
  * @param {any} places
  * @param {number[]|null} cell
+ * @param {boolean} isInk bright ink on black, which is shown the other way round
  */
-function paintOver(canvas, picture, places, cell) {
+function paintOver(canvas, picture, places, cell, isInk) {
   const { image_height: height, image_width: width, window: seen } = places;
   [canvas.width, canvas.height] = [PAINTED * width, PAINTED * height];
   const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
   context.scale(PAINTED, PAINTED);
   context.imageSmoothingEnabled = false;
   context.fillRect(0, 0, width, height);
+  context.filter = isInk ? "invert(1)" : "none"; // ink on paper: colours show on it
   context.drawImage(picture, Math.min((width - picture.width) / 2, 0), Math.min((height - picture.height) / 2, 0));
+  context.filter = "none";
   const shares = overPixels(places);
   const most = Math.max(...shares.flat().map(Math.abs), 1e-9);
+  if (isInk) context.globalCompositeOperation = "multiply";
   shares.forEach((line, y) => line.forEach((share, x) => {
     context.fillStyle = css(diverging(share / most, 190));
     context.fillRect(x, y, 1, 1);
   }));
+  context.globalCompositeOperation = "source-over";
   if (!cell) return;
-  context.strokeStyle = "#fff";
+  context.strokeStyle = isInk ? "#000" : "#fff";
   context.lineWidth = 0.4;
   context.strokeRect(seen.left + cell[1] * seen.column_step, seen.top + cell[0] * seen.row_step, seen.width, seen.height);
 }

@@ -1,7 +1,7 @@
 /** Sliders for the entries of a class's pose; what is decoded follows. */
 
 import { latest, post } from "./client.js";
-import { byId, element, setBusy, setSlider } from "./dom.js";
+import { byId, element, setBusy, setSlider, signed } from "./dom.js";
 
 const REACH = 0.5; // how far a slider moves an entry; a pose is at most 1 long
 
@@ -64,7 +64,7 @@ export function createPose(page) {
     for (const [id, png] of Object.entries(pictures)) if (png) byId(id).src = `data:image/png;base64,${png}`;
     sliders.forEach((slider, index) => {
       const value = found.pose[index] + offsets()[index];
-      setSlider(slider, offsets()[index], (value < 0 ? "−" : "") + Math.abs(value).toFixed(2));
+      setSlider(slider, offsets()[index], signed(value, 2));
     });
     byId("pose-note").textContent =
       t("poseNote", { length: moved.length.toFixed(2), value: moved.milliseconds.toFixed(1) });

@@ -88,6 +88,7 @@ export function createRouting(page) {
 
   const redraw = () => {
     showControls();
+    byId("routing-note").textContent = t("trainedWith", { routing: t(`routing-${model.routing.algorithm}`) });
     const root = byId("routing-views");
     root.classList.toggle("single", traces.length === 1);
     if (views.length !== traces.length || !traces.length) {

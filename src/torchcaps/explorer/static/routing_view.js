@@ -1,7 +1,7 @@
 /** The picture of one routing at one moment: head, votes, activations, couplings, poses. */
 
 import { showBars } from "./bars.js";
-import { drawn, element } from "./dom.js";
+import { drawn, element, signed } from "./dom.js";
 import { classColour, diverging, paintMatrix, sequential } from "./palette.js";
 import { paintPlane } from "./plane.js";
 import { mapOf, stepAt, transposed } from "./trace.js";
@@ -20,11 +20,12 @@ export function createView(page) {
   const canvas = element("canvas", { class: "plane", role: "img" });
   const legend = element("figcaption", { class: "legend" });
   const bars = element("ol", { class: "bars" });
+  const barsTitle = element("p", { class: "small muted" });
   const maps = element("div", { class: "maps" });
   const root = element("article", { class: "view" },
     element("header", {}, title, note),
     element("figure", { class: "votes" }, canvas, legend),
-    element("div", { class: "now" }, bars),
+    element("div", { class: "now" }, barsTitle, bars),
     maps);
 
   /** A matrix with a caption and the names of its columns. @param {string} caption @param {any} picture @param {string[]} names */
@@ -43,9 +44,12 @@ export function createView(page) {
     const { classes, variance_shares: shares } = trace.plane;
     const count = trace.routing.num_iterations;
     const name = t(`routing-${trace.routing.algorithm}`);
-    title.textContent = count === null ? name : `${name} · ${t("iterationCount", { count })}`;
-    const goal = step.objective === null ? "" : ` · ${t("objective", { value: step.objective.toFixed(3) })}`;
-    note.textContent = `${t("says", { label: trace.label })} · ${t("milliseconds", { value: trace.milliseconds.toFixed(1) })}${goal}`;
+    const spent = t("milliseconds", { value: trace.milliseconds.toFixed(1) });
+    const goal = step.objective === null ? [] : [t("objective", { value: signed(step.objective, 2) })];
+    title.textContent = count === null ? name : `${name} · ${t(count === 1 ? "oneIteration" : "iterationCount", { count })}`;
+    note.textContent = [t("says", { label: trace.label }), spent, ...goal].join(" · ");
+    barsTitle.textContent = t("activationsNow");
+    bars.setAttribute("aria-label", t("activationsNow"));
     showBars(bars, labels, step.activations, step.activations.indexOf(Math.max(...step.activations)));
     paintPlane(canvas, trace, step, Math.min(time, trace.steps.length - 1), box, most.point);
     const centres = classes.map((index) => `${labels[index]} ${step.activations[index].toFixed(2)}`).join(", ");
@@ -63,9 +67,10 @@ export function createView(page) {
       const picture = (/** @type {string} */ label, kind = "") =>
         element("canvas", { class: `matrix ${kind}`, role: "img", "aria-label": label });
       maps.replaceChildren(
-        element("div", { class: "places" }, ...shown.map(([label]) =>
-          framed(t("className", { label }), picture(t("placeLabel", { label }), "square")))),
-        element("p", { class: "small muted scale" }),
+        element("div", {},
+          element("div", { class: "places" }, ...shown.map(([label]) =>
+            framed(t("className", { label }), picture(t("placeLabel", { label }), "square")))),
+          element("p", { class: "small muted scale" })),
         element("div", { class: "tables" },
           framed(t("byType"), picture(t("byType")), names), framed(t("poses"), picture(t("poses"), "poses"), names)));
     }

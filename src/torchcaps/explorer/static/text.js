@@ -2,7 +2,7 @@
 
 import { clearBars, showBars } from "./bars.js";
 import { get, latest, post } from "./client.js";
-import { byId, element, fillSelect, setBusy } from "./dom.js";
+import { byId, element, fillSelect, setBusy, signed } from "./dom.js";
 import { css, diverging } from "./palette.js";
 
 const START = { english: "a warm and funny film with a wonderful cast", chinese: "这家酒店的服务很好，房间干净，下次还会再来" };
@@ -36,7 +36,8 @@ export function createText(page) {
         const start = performance.now();
         const said = await post("/api/predict", { model: model.id, text });
         const spent = performance.now() - start;
-        last = { model, said, spent, why: await post("/api/explain", { model: model.id, text, class_index }) };
+        const explains = model.abilities.includes("explain");
+        last = { said, spent, why: explains ? await post("/api/explain", { model: model.id, text, class_index }) : null };
         page.announce(t("saysNow", { label: said.label, score: said.scores[said.best].toFixed(2) }));
       }
     }
@@ -76,6 +77,7 @@ export function createText(page) {
     note.textContent = `${t(`${model.scores}One`)} ${said.scores[said.best].toFixed(2)}`;
     timing.textContent = t("timing", { spent: spent.toFixed(0), value: said.milliseconds.toFixed(1) });
     showBars(byId("text-activations"), model.labels, said.scores, said.best);
+    if (!why) return byId("words").replaceChildren(element("span", { class: "note", text: t("noWords") }));
     const most = Math.max(...why.words.map((/** @type {any} */ one) => Math.abs(one.value)), 1e-9);
     byId("words").replaceChildren(...why.words.map((/** @type {any} */ one) => colouredWord(one, most)));
     byId("text-key").replaceChildren(page.key());
@@ -85,7 +87,7 @@ export function createText(page) {
 
   /** @param {{word: string, value: number}} one @param {number} most */
   const colouredWord = ({ word, value }, most) => {
-    const number = `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
+    const number = `${value < 0 ? "" : "+"}${signed(value, 2)}`;
     const made = element("span", { class: `word ${value < 0 ? "against" : "for"}` },
       element("span", { class: "word-text", text: word }), element("span", { class: "word-value", text: number }));
     made.style.backgroundColor = css(diverging(value / most, 140));

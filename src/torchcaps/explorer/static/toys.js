@@ -6,7 +6,8 @@ import { byId, drawn, element, setBusy, setSlider } from "./dom.js";
 import { showThumbs, titleThumbs } from "./pad.js";
 import { fromPng } from "./picture.js";
 
-const [LEVEL, LEAF, TOP] = [84, 22, 26]; // distances of layers and of leaves in the drawing
+const [WIDTH, LEVEL, LEAF, TOP, SIDE] = [640, 88, 26, 34, 70]; // of the drawing: layers, leaves, margins
+const TILE = 46; // largest side of the picture of a capsule
 const PAINTED = 8;
 
 /** @typedef {{layers: string[], nodes: any[], edges: {parent: number, child: number, coupling: number}[]}} Tree */
@@ -14,7 +15,7 @@ const PAINTED = 8;
 /**
  * Where nodes stand: leaves side by side, parents over the middle of their children.
  * @param {Tree} tree
- * @returns {{places: number[][], width: number, height: number}}
+ * @returns {{places: number[][], leaf: number, width: number, height: number}}
  */
 export function layout({ layers, nodes, edges }) {
   /** @type {number[][]} */
@@ -24,18 +25,20 @@ export function layout({ layers, nodes, edges }) {
     if (!seen.has(child)) children[parent].push(child);
     seen.add(child);
   }
+  const numLeaves = children.filter((list, node) => !list.length && seen.has(node)).length;
+  const leaf = Math.max(LEAF, (WIDTH - SIDE) / numLeaves);
   /** @type {number[][]} */
   const places = nodes.map(() => [0, 0]);
   let leaves = 0;
   const put = (/** @type {number} */ node) => {
     children[node].forEach(put);
     const xs = children[node].map((child) => places[child][0]);
-    const x = xs.length ? (Math.min(...xs) + Math.max(...xs)) / 2 : LEAF * (leaves + 0.5);
+    const x = xs.length ? (Math.min(...xs) + Math.max(...xs)) / 2 : SIDE + leaf * (leaves + 0.5);
     if (!xs.length) leaves += 1;
     places[node] = [x, TOP + LEVEL * (layers.length - 1 - nodes[node].layer)];
   };
   put(0);
-  return { places, width: LEAF * Math.max(leaves, 1), height: 2 * TOP + LEVEL * (layers.length - 1) };
+  return { places, leaf, width: SIDE + leaf * numLeaves, height: 2 * TOP + LEVEL * (layers.length - 1) };
 }
 
 /** @param {import("./app.js").Page} page */
@@ -86,12 +89,14 @@ export function createToys(page) {
 
   /** @param {Tree} tree */
   const showTree = (tree) => {
-    const { places, width, height } = layout(tree);
+    const { places, leaf, width, height } = layout(tree);
     const svg = drawn("svg", {
       viewBox: `0 0 ${width} ${height}`, class: "tree", role: "img",
       "aria-label": t("treeLabel", { count: tree.nodes.length, label: last.why.label }),
     });
-    svg.style.minWidth = `${Math.min(width, 560)}px`;
+    svg.style.minWidth = "520px";
+    tree.layers.forEach((name, layer) => svg.append(
+      drawn("text", { x: 4, y: TOP + 4 + LEVEL * (tree.layers.length - 1 - layer), text: name.replace("_", " ") })));
     const most = Math.max(...tree.edges.map(({ coupling }) => coupling), 1e-9);
     for (const { parent, child, coupling } of tree.edges) {
       const [[x, y], [toX, toY]] = [places[parent], places[child]];
@@ -101,11 +106,11 @@ export function createToys(page) {
       }));
     }
     tree.nodes.forEach((node, index) => {
-      const [cx, cy] = places[index];
-      svg.append(drawn("circle", {
-        cx, cy, r: (3 + 6 * node.activation).toFixed(2), class: "node", "data-layer": node.layer, "data-node": index,
-        onclick: () => store.set({ node: index }), onpointerenter: () => point(index), onpointerleave: () => point(chosen()),
-      }));
+      const side = Math.min(TILE, 0.92 * leaf) * (0.6 + 0.4 * node.activation);
+      svg.append(drawn("g", {
+        class: "node", "data-node": index, onclick: () => store.set({ node: index }),
+        onpointerenter: () => point(index), onpointerleave: () => point(chosen()),
+      }, ...shape(node, places[index], side)));
     });
     const picture = element("canvas", { class: "large", role: "img", "aria-label": t("toyImage") });
     const slider = element("input", {
@@ -144,17 +149,39 @@ export function createToys(page) {
     });
   };
 
-  /** The first camera's picture with what a capsule sees framed. @param {HTMLCanvasElement} canvas @param {any} seen */
-  const paintToy = (canvas, seen) => {
+  /** A capsule: what it sees, or for the class its name. @param {any} node @param {number[]} place @param {number} side */
+  const shape = (node, [x, y], side) => {
+    if (node.window === null) {
+      return [drawn("circle", { cx: x, cy: y, r: 11 }), drawn("text", { x: x + 20, y: y + 5, class: "root", text: node.label })];
+    }
+    const box = { x: x - side / 2, y: y - side / 2, width: side, height: side };
+    const { top, left, width, height } = node.window;
+    const part = document.createElement("canvas");
+    [part.width, part.height] = [width, height];
+    part.getContext("2d")?.drawImage(firstCamera(), -left, -top);
+    return [drawn("image", { ...box, href: part.toDataURL(), preserveAspectRatio: "none" }), drawn("rect", { ...box, rx: 4 })];
+  };
+
+  /** The first camera's picture, as the network sees it. @returns {HTMLCanvasElement} */
+  const firstCamera = () => {
     const { channels, height, width } = model.input;
     const { image_height: high = height, image_width: wide = width } = last.why.places ?? {};
-    [canvas.width, canvas.height] = [PAINTED * wide, PAINTED * high];
+    const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = [wide, high];
+    const across = channels === 2 ? last.canvas.width / 2 : last.canvas.width;
+    const [left, top] = [(across - wide) / 2, (last.canvas.height - high) / 2];
+    canvas.getContext("2d")?.drawImage(last.canvas, left, top, wide, high, 0, 0, wide, high);
+    return canvas;
+  };
+
+  /** The picture with what a capsule sees framed. @param {HTMLCanvasElement} canvas @param {any} seen */
+  const paintToy = (canvas, seen) => {
+    const camera = firstCamera();
+    [canvas.width, canvas.height] = [PAINTED * camera.width, PAINTED * camera.height];
     const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
     context.imageSmoothingEnabled = false;
     context.scale(PAINTED, PAINTED);
-    const across = channels === 2 ? last.canvas.width / 2 : last.canvas.width;
-    const [left, top] = [(across - wide) / 2, (last.canvas.height - high) / 2];
-    context.drawImage(last.canvas, left, top, wide, high, 0, 0, wide, high);
+    context.drawImage(camera, 0, 0);
     if (!seen) return;
     context.strokeStyle = "#E69F00";
     context.lineWidth = 0.6;

@@ -29,8 +29,8 @@ export const ENGLISH = {
 
   inputRegion: "Picture",
   padLabel: "Drawing pad",
-  padHint: "Draw a digit",
-  padHelp: "Draw, drop an image here, or choose an example. With keys: arrows move, space lowers and lifts the pen.",
+  padHint: "Draw a digit, drop an image, or choose an example",
+  padKeys: "Arrow keys move the pen, space lowers and lifts it.",
   penDown: "Pen down",
   penUp: "Pen up",
   undo: "Undo",
@@ -75,7 +75,10 @@ export const ENGLISH = {
   pause: "Pause",
   scrub: "Iteration",
   iterationOf: "iteration {number} of {count}",
-  iterationCount: "iterations: {count}",
+  iterationCount: "{count} iterations",
+  oneIteration: "1 iteration",
+  activationsNow: "Activations at this iteration",
+  trainedWith: "The network was trained with {routing} routing; any other routing gets the same votes.",
   objective: "objective {value}",
   says: "says {label}",
   planeLabel: "Votes in the plane. Activations of the classes shown: {centres}",
@@ -118,7 +121,7 @@ export const ENGLISH = {
 
   toysTitle: "Choose a toy",
   toysLead: "Capsules of matrix networks form a tree: each stands below the parent that explains it best. Thick lines are "
-    + "strong couplings, large dots active capsules.",
+    + "strong couplings, large pictures active capsules.",
   noMatrix: "No matrix capsule network is installed here. Train one with torchcaps train --model matrix-capsnet-small "
     + "--data toys, then start torchcaps explore with its folder.",
   noToys: "There are no example pictures for this network.",
@@ -140,5 +143,6 @@ export const ENGLISH = {
   noText: "No text model is installed here. Train one with torchcaps train on a set of texts, then start torchcaps "
     + "explore with its folder.",
   noSentence: "Type something.",
+  noWords: "This network has no capsules of classes that words could speak for.",
   wordsNote: "Parts of the words in the length of the pose of “{label}” ({score} in all).",
 };

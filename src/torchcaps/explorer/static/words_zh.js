@@ -30,8 +30,8 @@ export const CHINESE = {
 
   inputRegion: "图片",
   padLabel: "画板",
-  padHint: "写一个数字",
-  padHelp: "可以手写、把图片拖到这里，或选一个样例。用键盘：方向键移动，空格键落笔或提笔。",
+  padHint: "写一个数字、拖入一张图片，或选一个样例",
+  padKeys: "方向键移动画笔，空格键落笔或提笔。",
   penDown: "落笔",
   penUp: "提笔",
   undo: "撤销",
@@ -76,6 +76,9 @@ export const CHINESE = {
   scrub: "迭代",
   iterationOf: "第 {number} 次迭代，共 {count} 次",
   iterationCount: "迭代 {count} 次",
+  oneIteration: "迭代 1 次",
+  activationsNow: "本次迭代的激活值",
+  trainedWith: "这个网络是用{routing}训练的；换用别的路由时，票不变。",
   objective: "目标函数 {value}",
   says: "回答 {label}",
   planeLabel: "平面上的投票。所示各类的激活值：{centres}",
@@ -115,7 +118,7 @@ export const CHINESE = {
   markBefore: "细线是攻击前的值",
 
   toysTitle: "选一个玩具",
-  toysLead: "矩阵胶囊网络里的胶囊组成一棵树：每个胶囊都在最能解释它的父胶囊之下。线越粗耦合越强，点越大激活值越高。",
+  toysLead: "矩阵胶囊网络里的胶囊组成一棵树：每个胶囊都在最能解释它的父胶囊之下。线越粗耦合越强，图越大激活值越高。",
   noMatrix: "这里没有安装矩阵胶囊网络。用 torchcaps train --model matrix-capsnet-small --data toys 训练一个，再用它的文件夹启动 torchcaps explore。",
   noToys: "这个网络没有样例图片。",
   truth: "真实类别：{label}",
@@ -135,5 +138,6 @@ export const CHINESE = {
   chooseSentence: "选择…",
   noText: "这里没有安装文本模型。用 torchcaps train 在一个文本数据集上训练一个，再用它的文件夹启动 torchcaps explore。",
   noSentence: "请输入文字。",
+  noWords: "这个网络没有类胶囊，无法说明各词的作用。",
   wordsNote: "各词在“{label}”的姿态长度中所占的部分（总长 {score}）。",
 };
