@@ -1,5 +1,6 @@
 """Where in the image the votes of a class come from."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +37,7 @@ def vote_origins(routed: ClassRouting) -> Figure:
                 colour = "white" if abs(share) > 0.6 * most else "black"
                 axes.text(column, row, f"{share:.0f}", ha="center", va="center", fontsize=8, color=colour)
         activation = routed.activations[-1, index]
-        axes.set(title=f"votes for {routed.labels[index]} (activation {activation:.2f})", xlabel="column of capsules")
+        axes.set(title=f"votes for {routed.labels[index]}\n(activation {activation:.2f})", xlabel="column of capsules")
         axes.set(xticks=range(found.shape[1]), yticks=range(found.shape[0]), ylabel="row of capsules")
     figure.colorbar(shown, ax=panels, label="share of the class's pose, %", pad=0.02)
     figure.suptitle(f"Where votes come from: {routed.title}", fontsize=12)
@@ -77,10 +78,13 @@ def grid_window(model: Model) -> GridWindow:
     """
     if not isinstance(model, VectorCapsNet | MatrixCapsNet):
         raise ValueError(f"{model.name} has no grid of capsules below its classes")
+    return seen_through(model, (model.conv1, model.conv2) if isinstance(model, MatrixCapsNet) else ())
+
+
+def seen_through(model: VectorCapsNet | MatrixCapsNet, capsule_layers: Sequence[ConvCaps2d]) -> GridWindow:
+    """Which part of the image is seen from above the first capsules and some convolutional capsule layers on them."""
     modules = (*model.features.modules(), *model.primary.modules())
-    layers: list[nn.Conv2d | ConvCaps2d] = [layer for layer in modules if isinstance(layer, nn.Conv2d)]
-    if isinstance(model, MatrixCapsNet):
-        layers += [model.conv1, model.conv2]
+    layers = [*(layer for layer in modules if isinstance(layer, nn.Conv2d)), *capsule_layers]
     found = []
     for axis in range(2):
         size, step = 1, 1

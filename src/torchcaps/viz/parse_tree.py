@@ -10,8 +10,8 @@ from torch import Tensor
 
 from torchcaps.models import Model
 from torchcaps.models.matrix import MatrixCapsNet
-from torchcaps.nn import ConvCaps2d
 from torchcaps.routing import RoutingResult
+from torchcaps.viz.origins import seen_through
 
 LAYERS = ("primary", "conv1", "conv2", "class_capsules")  # from the image to the classes
 BREADTH = (3, 2, 2)  # children that are kept of a class, of a capsule of conv2, of one of conv1
@@ -179,19 +179,11 @@ def new_node(
 
 def window_of(model: MatrixCapsNet, name: str, place: tuple[int, int]) -> tuple[int, int, int, int]:
     """(top, left, height, width) of the pixels that a capsule of a convolutional layer sees, within the image."""
-    stem = model.features[0]
-    assert isinstance(stem, torch.nn.Conv2d)
-    size, step = list(stem.kernel_size), list(stem.stride)
-    for layer in (model.conv1, model.conv2)[: LAYERS.index(name)]:
-        assert isinstance(layer, ConvCaps2d)
-        for axis in range(2):
-            size[axis] += (layer.kernel_size[axis] - 1) * step[axis]
-            step[axis] *= layer.stride[axis]
+    window = seen_through(model, (model.conv1, model.conv2)[: LAYERS.index(name)])
     corners, sizes = [], []
-    for axis in range(2):
-        border = (model.padded_shape[1 + axis] - model.image_shape[1 + axis]) // 2
-        first = place[axis] * step[axis] - border
-        start, end = max(first, 0), min(first + size[axis], model.image_shape[1 + axis])
+    for axis, number in enumerate(place):
+        first = window.corner[axis] + number * window.step[axis]
+        start, end = max(first, 0), min(first + window.size[axis], model.image_shape[1 + axis])
         corners.append(start)
         sizes.append(max(end - start, 0))
     return corners[0], corners[1], sizes[0], sizes[1]

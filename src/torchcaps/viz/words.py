@@ -23,9 +23,12 @@ def word_page(words: Sequence[str], values: np.ndarray, labels: Sequence[str], s
     if not words or values.shape != (len(labels), len(words)):
         raise ValueError(f"values must have shape ({len(labels)}, {len(words)}), got {tuple(values.shape)}")
     lines = broken_lines(words)
+    widest = max(sum(room(words[place]) for place in line) for line in lines)
     most = float(np.abs(values).max()) or 1.0
     row = 0.34  # inches
-    figure = Figure(figsize=(9.5, 1.5 + len(lines) * (row * len(labels) + 0.5)), layout="constrained")
+    figure = Figure(
+        figsize=(max(2.5 + 0.085 * widest, 7), 1.5 + len(lines) * (row * len(labels) + 0.5)), layout="constrained"
+    )
     panels = figure.subplots(len(lines), 1, squeeze=False)[:, 0]
     names = [f"{label} ({score:.2f})" for label, score in zip(labels, scores, strict=True)]
     for axes, line in zip(panels, lines, strict=True):
@@ -44,11 +47,17 @@ def word_page(words: Sequence[str], values: np.ndarray, labels: Sequence[str], s
         for (label, column), value in np.ndenumerate(values[:, line]):
             colour = "white" if abs(value) > 0.6 * most else "black"
             axes.text(
-                middles[column], label + 0.5, f"{100 * value:+.0f}", ha="center", va="center", fontsize=7, color=colour
+                middles[column],
+                label + 0.5,
+                f"{round(100 * value):+d}",
+                ha="center",
+                va="center",
+                fontsize=7,
+                color=colour,
             )
         axes.set_xticks(middles, [words[place] for place in line], fontsize=10)
         axes.set_yticks(np.arange(len(labels)) + 0.5, names, fontsize=9)
-        axes.set(xlim=(0, LINE), ylim=(len(labels), 0))
+        axes.set(xlim=(0, widest), ylim=(len(labels), 0))
         axes.xaxis.tick_top()
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
