@@ -6,7 +6,7 @@ import torch
 from torchcaps.models import create_model, list_models
 from torchcaps.nn.routing import ROUTINGS
 
-ROUTED = ["capsnet", "capsnet-small", "matrix-capsnet", "matrix-capsnet-small"]
+ROUTED = ["capsnet", "capsnet-small", "capsnet-shared", "matrix-capsnet", "matrix-capsnet-small"]
 COMBINATIONS = [(name, routing) for name in ROUTED for routing in sorted(ROUTINGS)]
 COMBINATIONS += [(name, None) for name in list_models("image") if name not in ROUTED]
 
@@ -74,7 +74,7 @@ def test_published_parameter_counts(name, shape, classes, expected):
     assert sum(parameter.numel() for parameter in model.parameters()) == expected
 
 
-@pytest.mark.parametrize("name", ["capsnet-small", "cnn-small", "no-routing"])
+@pytest.mark.parametrize("name", ["capsnet-small", "capsnet-shared", "cnn-small", "no-routing"])
 def test_small_models_are_small(name):
     model = create_model(name, image_shape=(1, 28, 28), num_classes=10)
     sizes = {key: p.numel() for key, p in model.named_parameters() if not key.startswith("decoder")}

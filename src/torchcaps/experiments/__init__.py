@@ -10,6 +10,12 @@ EXPERIMENTS = {
     "hinton2018": "hinton2018",
     "smallnorb-choices": "smallnorb_choices",
     "zhao2018": "zhao2018",
+    "mnist-ablation": "mnist_ablation",
+    "multi-digits": "multi_digits",
+    "affine": "affine",
+    "viewpoints": "viewpoints",
+    "attacks": "attacks",
+    "votes": "votes",
 }
 
 

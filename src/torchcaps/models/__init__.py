@@ -2,7 +2,7 @@
 
 from torchcaps.models.base import ImageModel, Model, ModelOutput
 from torchcaps.models.baselines import BaselineCNN, NoRouting, SmallCNN
-from torchcaps.models.capsnet import CapsNet, CapsNetSmall
+from torchcaps.models.capsnet import CapsNet, CapsNetShared, CapsNetSmall
 from torchcaps.models.matrix import MatrixCapsNet, MatrixCapsNetSmall, MatrixNoRouting
 from torchcaps.models.registry import create_model, list_models, load_model
 from torchcaps.models.text import TextCapsuleA, TextCapsuleB
@@ -13,6 +13,7 @@ __all__ = [
     "BaselineCNN",
     "BiLSTM",
     "CapsNet",
+    "CapsNetShared",
     "CapsNetSmall",
     "ImageModel",
     "KimCNN",

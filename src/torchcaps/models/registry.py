@@ -6,13 +6,13 @@ from typing import Any
 from torchcaps.checks import check_choice
 from torchcaps.models.base import Model
 from torchcaps.models.baselines import BaselineCNN, NoRouting, SmallCNN
-from torchcaps.models.capsnet import CapsNet, CapsNetSmall
+from torchcaps.models.capsnet import CapsNet, CapsNetShared, CapsNetSmall
 from torchcaps.models.matrix import MatrixCapsNet, MatrixCapsNetSmall, MatrixNoRouting
 from torchcaps.models.text import TextCapsuleA, TextCapsuleB
 from torchcaps.models.text_baselines import BiLSTM, KimCNN, TextNoRouting
 
 IMAGE_MODELS = (
-    *(CapsNet, CapsNetSmall, MatrixCapsNet, MatrixCapsNetSmall),
+    *(CapsNet, CapsNetSmall, CapsNetShared, MatrixCapsNet, MatrixCapsNetSmall),
     *(BaselineCNN, SmallCNN, NoRouting, MatrixNoRouting),
 )
 TEXT_MODELS = (TextCapsuleA, TextCapsuleB, KimCNN, BiLSTM, TextNoRouting)

@@ -1,0 +1,163 @@
+"""What routing does to votes: how close they come, how fast it settles, how one-sided it gets, whether it matters."""
+
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from torchcaps.data import ImageSet, choose_some
+from torchcaps.experiments.digits import ROUTINGS, digits_run
+from torchcaps.experiments.harness import Experiment, Row, Scale, test_error
+from torchcaps.experiments.hinton2018 import norb_run
+from torchcaps.models.capsnet import VectorCapsNet
+from torchcaps.models.matrix import MatrixCapsNet
+from torchcaps.nn import Routing, UniformRouting, create_routing
+from torchcaps.nn.routing import FunctionRouting
+from torchcaps.predictor import load
+from torchcaps.runs import RunConfig, load_run_data, write_json
+from torchcaps.viz import ClassRouting, route_classes
+from torchcaps.viz.iterations import Iterations, iteration_curves, remaining_descent
+from torchcaps.viz.vote_histograms import class_distances
+
+EPOCHS: Mapping[Scale, tuple[int, int]] = {"full": (5, 10), "quick": (1, 1)}  # on digits, on toys
+NUM_IMAGES: Mapping[Scale, int] = {"full": 200, "quick": 10}
+NUM_ITERATIONS = 20
+ZOOM = 0.05  # as in the paper
+STUDY = "votes.json"
+CLOSER, OTHERS = "distance of votes from the {}, last iteration over first, %".format, "other classes"
+LARGEST, LARGEST_LONG = "mean largest coupling, %", f"mean largest coupling after {NUM_ITERATIONS} iterations, %"
+SETTLED = "updates until 90 % of the objective's descent"
+
+
+def study_votes(scale: Scale, folder: Path) -> dict[str, float]:
+    """Route test images with the trained routing, for longer, and with other routings; draws what happens."""
+    model, test = load(folder).model, load_run_data(RunConfig.read(folder)).test
+    assert isinstance(test, ImageSet)
+    assert isinstance(model, VectorCapsNet | MatrixCapsNet)
+    some = choose_some(test, NUM_IMAGES[scale], 0)
+    images = model.preprocessing(some.images)
+    routing = model.class_capsules.routing
+    as_trained = [route_classes(model, image) for image in images]
+    longer = [route_classes(model, image, prolonged(routing)) for image in images]
+    changed = {
+        name: disagreement(as_trained, [route_classes(model, image, other) for image in images])
+        for name, other in other_routings(routing).items()
+    }
+    for name, largest in (("full", None), ("zoomed", ZOOM)):
+        class_distances(as_trained[0], largest=largest).savefig(folder / f"distances-{name}.png", dpi=150)
+    objective = np.mean([routed.objectives for routed in longer], axis=0)
+    first_update = 1 if as_trained[0].routing == "kmeans" else 0
+    kept = {
+        "routing": as_trained[0].routing,
+        "num_classes": len(model.labels),
+        "images": len(some),
+        "updates": [first_update + step for step in range(len(objective))],
+        "polarisation": np.mean([polarisation(routed) for routed in longer], axis=0).tolist(),
+        "objective": objective.tolist(),
+        "changed": changed,
+    }
+    write_json(folder / STUDY, kept)
+    draw(folder.parent.parent, folder.parent.name.split("-")[0], folder.name)
+    found = test_error(folder) | nearness(as_trained)
+    found |= {
+        LARGEST: 100 * float(np.mean([polarisation(routed)[-1] for routed in as_trained])),
+        LARGEST_LONG: 100 * kept["polarisation"][-1],
+    }
+    if (remaining := remaining_descent(objective)) is not None:
+        found[SETTLED] = float(kept["updates"][int(np.argmax(remaining <= 0.1))])
+    return found | {f"answers that {name} routing changes, %": 100 * share for name, share in changed.items()}
+
+
+def prolonged(routing: Routing) -> Routing:
+    """The same routing with many iterations; uniform coupling has but one."""
+    longer = deepcopy(routing)
+    if isinstance(longer, FunctionRouting) and not isinstance(longer, UniformRouting):
+        longer.options = longer.options | {"num_iterations": NUM_ITERATIONS}
+    return longer
+
+
+def other_routings(routing: Routing) -> dict[str, Routing]:
+    """All routings of another kind, with two updates of the couplings; EM without learned costs."""
+    made = {
+        name.split(",")[0]: create_routing(kind, **options, **({"activation": "mixing"} if kind == "em" else {}))
+        for name, (kind, options) in ROUTINGS.items()
+    }
+    return {name: other for name, other in made.items() if type(other) is not type(routing)}
+
+
+def polarisation(routed: ClassRouting) -> np.ndarray:
+    """Mean largest coupling of a child at each iteration, children by their weights: (S,)."""
+    return (routed.couplings.max(2) @ routed.weights) / max(float(routed.weights.sum()), 1e-30)
+
+
+def nearness(routed_images: list[ClassRouting]) -> dict[str, float]:
+    """How much closer the votes are to the winner and to the other classes in the last iteration than in the first."""
+    shares = []
+    for routed in routed_images:
+        distances_SIJ = np.linalg.norm(routed.votes[None] - routed.centres()[:, None], axis=-1)
+        masses_SIJ, winner = routed.masses, routed.strongest[0]
+        totals_SJ, mass_SJ = (distances_SIJ * masses_SIJ).sum(1), masses_SIJ.sum(1)
+        others = np.arange(len(routed.labels)) != winner
+        near_S = totals_SJ[:, winner] / mass_SJ[:, winner]
+        far_S = totals_SJ[:, others].sum(1) / mass_SJ[:, others].sum(1)
+        shares.append((near_S[-1] / near_S[0], far_S[-1] / far_S[0]))
+    near, far = 100 * np.mean(shares, axis=0)
+    return {CLOSER("winner"): float(near), CLOSER(OTHERS): float(far)}
+
+
+def disagreement(one: list[ClassRouting], other: list[ClassRouting]) -> float:
+    """Share of images that are given another class."""
+    return float(np.mean([first.strongest[0] != second.strongest[0] for first, second in zip(one, other, strict=True)]))
+
+
+def draw(out: Path, group: str, seed: str) -> None:
+    """All routings of a group, iteration by iteration."""
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob(f"{group}-*/{seed}/{STUDY}"))]
+    lines = [
+        Iterations(*(kept[name] for name in ("routing", "updates", "polarisation", "objective"))) for kept in found
+    ]
+    title = f"{group}: the votes of a network trained with each routing, mean over {found[0]['images']} test images"
+    figure = iteration_curves(lines, num_classes=found[0]["num_classes"], title=title)
+    figure.savefig(out / f"{group}-iterations-{seed}.png", dpi=150)
+
+
+def rows(scale: Scale, data: str) -> list[Row]:
+    """`data` names the digits and the toys, with a comma between them, or one of them."""
+    digits, _, toys = (name.strip() for name in data.partition(","))
+    measure = partial(study_votes, scale)
+    found: list[tuple[str, str, RunConfig]] = [
+        (
+            "digits",
+            name,
+            digits_run(
+                *(scale, digits, "capsnet-small"),
+                epochs=EPOCHS[scale][0],
+                routing=routing,
+                routing_options=options,
+                reconstruct=False,
+            ),
+        )
+        for name, (routing, options) in ROUTINGS.items()
+    ]
+    if toys:
+        for num_iterations in (3, 1):
+            options: dict[str, Any] = {"routing": {"num_iterations": num_iterations}, "epochs": EPOCHS[scale][1]}
+            name = f"EM, t = {num_iterations}{' (uniform)' if num_iterations == 1 else ''}"
+            found.append(("toys", name, norb_run(scale, toys, "matrix-capsnet-small", **options)))
+    return [Row(name=f"{group}: {name}", config=config, group=group, measure=measure) for group, name, config in found]
+
+
+EXPERIMENT = Experiment(
+    name="votes",
+    title="what routing does to votes",
+    source='G. E. Hinton, S. Sabour, N. Frosst, "Matrix capsules with EM routing", ICLR 2018, figure 2 (no numbers)',
+    data={"quick": "digits, toys", "full": "mnist, smallnorb"},
+    takes={"quick": "a few minutes", "full": "some hours a seed on one core; not measured"},
+    rows=rows,
+    remark="Distances are weighted with couplings. `answers that X routing changes` puts another routing in the place "
+    "of the trained one, on the same votes: uniform coupling tells whether routing matters at all.",
+)

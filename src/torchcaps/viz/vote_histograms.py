@@ -1,0 +1,42 @@
+"""How far votes lie from every class, iteration by iteration."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from torchcaps.viz.routed import COLOURS, ClassRouting
+
+NUM_BINS = 30
+MOST_CLASSES = 10
+
+
+def class_distances(routed: ClassRouting, *, largest: float | None = None) -> Figure:
+    """Histograms of the distances of votes from the pose of each class, a column per class and a row per iteration.
+
+    Each vote counts with its coupling, so that the bars of all classes together tell where the votes went. Figure 2
+    of Hinton, Sabour and Frosst (2018) shows the same, once with all distances and once only those below 0.05.
+
+    Args:
+        routed: one image on its way into the classes.
+        largest: distances to show; None for all.
+    """
+    distances_SIJ = np.linalg.norm(routed.votes[None] - routed.centres()[:, None], axis=-1)
+    classes = sorted(routed.strongest[:MOST_CLASSES])
+    num_steps = len(distances_SIJ)
+    edges = np.linspace(0, largest or float(distances_SIJ.max()) or 1.0, NUM_BINS + 1)
+    size = (1.2 + 1.35 * len(classes), 1.3 + 1.25 * num_steps)
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(num_steps, len(classes), sharex=True, sharey=True, squeeze=False)
+    for step in range(num_steps):
+        for column, index in enumerate(classes):
+            axes = panels[step, column]
+            is_winner = index == routed.strongest[0]
+            weights = routed.masses[step, :, index]
+            axes.hist(distances_SIJ[step, :, index], edges, weights=weights, color=COLOURS[1 if is_winner else 0])
+            axes.tick_params(labelsize=7)
+            if step == 0:
+                axes.set_title(f"{routed.labels[index]}{' (winner)' if is_winner else ''}", fontsize=9)
+        panels[step, 0].set_ylabel(f"iteration {step + 1}", fontsize=8)
+    what = "all distances" if largest is None else f"distances below {largest:g}"
+    figure.supxlabel("distance of a vote from the class's pose", fontsize=9)
+    figure.suptitle(f"Votes for each class, {what}, weighted with their couplings: {routed.title}", fontsize=10)
+    return figure

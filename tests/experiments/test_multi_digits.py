@@ -1,0 +1,76 @@
+"""Two digits in one picture: what counts as right, and weights that fit pictures of any width."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from digit_files import write_digits
+from torchcaps.cli import main
+from torchcaps.experiments import find_experiment
+from torchcaps.experiments.harness import TEST_ERROR
+from torchcaps.experiments.multi_digits import BOTH_WRONG, NOT_SURE, pair_errors, resized
+from torchcaps.models import create_model
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    return write_digits(tmp_path_factory.mktemp("digits") / "digits.npz")
+
+
+def test_both_digits_must_lead():
+    scores = torch.tensor([[0.9, 0.8, 0.1], [0.9, 0.4, 0.1], [0.9, 0.2, 0.3]])
+    labels = np.array([[True, True, False]] * 3)
+    errors = pair_errors(scores, labels, are_activations=True)
+    assert errors == pytest.approx({BOTH_WRONG: 100 / 3, NOT_SURE: 200 / 3})
+    assert set(pair_errors(scores, labels, are_activations=False)) == {BOTH_WRONG}
+
+
+@pytest.mark.parametrize(("name", "options"), [("capsnet-shared", {"reconstruct": True}), ("cnn-small", {})])
+def test_a_wider_picture_needs_no_other_weights(name, options):
+    model = create_model(name, image_shape=(1, 20, 20), num_classes=3, **options).eval()
+    wide = resized(model, (20, 40))
+    assert wide.image_shape == (1, 20, 40)
+    image = torch.rand(1, 1, 20, 20)
+    assert wide(torch.cat([image, image], 3)).scores.shape == (1, 3)
+    own = dict(model.named_parameters())
+    assert all(torch.equal(parameter, own[key]) for key, parameter in wide.named_parameters())
+    same = resized(model, (20, 20))
+    assert torch.equal(same(image).scores, model(image).scores)
+
+
+def test_full_weights_do_not_fit_another_size():
+    model = create_model("capsnet-small", image_shape=(1, 20, 20), num_classes=3)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        resized(model, (20, 40))
+
+
+def test_baselines_stand_beside_every_routing():
+    rows = find_experiment("multi-digits").choose_rows("full")
+    for group in {row.group for row in rows}:
+        names = " ".join(row.name for row in rows if row.group == group)
+        for wanted in ("dynamic", "K-Means", "entropy", "EM", "uniform", "CNN", "no routing"):
+            assert wanted in names
+    published = {row.name: row.published[BOTH_WRONG] for row in rows if row.published}
+    assert published == {
+        "side by side: dynamic, r = 3": 9.0,
+        "side by side: K-Means, r = 2": 5.0,
+        "overlapping: dynamic, r = 3": 5.2,
+        "overlapping: CNN, 4.2 M": 8.1,
+    }
+
+
+def test_quick(digits, tmp_path, monkeypatch):
+    monkeypatch.delenv("TORCHCAPS_DATA", raising=False)
+    monkeypatch.setattr("torchcaps.experiments.digits.QUICK_SIZE", {"num_train": 60, "num_test": 20})
+    command = ["reproduce", "multi-digits", "--quick", "--data", str(digits), "--out", str(tmp_path)]
+    assert main([*command, "--only", "side by side: K-Means", "overlapping: dynamic"]) == 0
+    kept = json.loads((tmp_path / "results.json").read_text())
+    beside, over = kept["runs"]
+    assert set(beside["measures"]) == {BOTH_WRONG, NOT_SURE, TEST_ERROR}
+    assert set(over["measures"]) == {BOTH_WRONG, NOT_SURE}
+    assert over["config"]["data"] == "multimnist"
+    with Image.open(tmp_path / "overlapping-dynamic-r-3" / "seed-0" / "pairs.png") as picture:
+        assert min(picture.size) > 400
