@@ -50,12 +50,11 @@ def study_votes(scale: Scale, folder: Path) -> dict[str, float]:
     for name, largest in (("full", None), ("zoomed", ZOOM)):
         class_distances(as_trained[0], largest=largest).savefig(folder / f"distances-{name}.png", dpi=150)
     objective = np.mean([routed.objectives for routed in longer], axis=0)
-    first_update = 1 if as_trained[0].routing == "kmeans" else 0
     kept = {
         "routing": as_trained[0].routing,
         "num_classes": len(model.labels),
         "images": len(some),
-        "updates": [first_update + step for step in range(len(objective))],
+        "updates": list(range(len(objective))),  # every trace starts with uniform couplings
         "polarisation": np.mean([polarisation(routed) for routed in longer], axis=0).tolist(),
         "objective": objective.tolist(),
         "changed": changed,

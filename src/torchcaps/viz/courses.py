@@ -54,6 +54,10 @@ def courses(lines: Sequence[Course], *, across: str, up: str) -> Figure:
         axes.set_xscale("log")
     if all(min(line.up) > 0 for line in lines):
         axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter("{x:g}")
+        axis.set_tick_params(which="both", labelsize=7)
     axes.grid(True, which="both", alpha=0.25)
     axes.legend(fontsize=8)
     return figure

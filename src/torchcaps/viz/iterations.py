@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from torchcaps.viz.routed import COLOURS, MARKERS
 
@@ -46,6 +47,7 @@ def iteration_curves(lines: Sequence[Iterations], *, num_classes: int, title: st
     left.set(xlabel="updates of the couplings", ylabel="mean largest coupling of a child", ylim=(0, 1.02))
     right.set(xlabel="updates of the couplings", ylabel="share of the objective's descent still to come", yscale="log")
     for axes in (left, right):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(True, alpha=0.25)
     left.legend(fontsize=8)
     figure.suptitle(title, fontsize=11)
