@@ -23,7 +23,7 @@ def to_mathml(latex: str, *, is_block: bool = False) -> str:
     The converter leaves commands it does not know as text with their backslash; here that is an error.
 
     Example:
-        >>> to_mathml("x^2")[-54:]
+        >>> to_mathml("x^2")[-53:]
         '<mrow><msup><mi>x</mi><mn>2</mn></msup></mrow></math>'
     """
     try:
