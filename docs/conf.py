@@ -29,6 +29,7 @@ myst_enable_extensions = ["dollarmath", "colon_fence", "deflist", "fieldlist"]
 myst_heading_anchors = 4
 
 autodoc_member_order = "bysource"
+autodoc_inherit_docstrings = False
 autodoc_typehints = "description"
 autodoc_typehints_format = "short"
 autodoc_typehints_description_target = "documented_params"

@@ -9,6 +9,7 @@ from sphinx.errors import SphinxError
 
 LETTERS = re.compile(r'(?:<mi mathvariant="normal">\w</mi>){2,}')
 COMPOUND = re.compile(r"<mo><mrow><mo>([^<]*)</mo></mrow></mo><mo>([^<]*)</mo>")
+BAR = '<mo stretchy="false">&#x0007C;</mo>'
 
 
 class FormulaError(SphinxError):
@@ -32,9 +33,21 @@ def to_mathml(latex: str, *, is_block: bool = False) -> str:
         raise FormulaError(f"{latex!r}: {type(error).__name__} {error}") from error
     if unknown := re.findall(r">([^<]*\\[^<]*)<", found):
         raise FormulaError(f"{latex!r} has commands that are not known: {', '.join(unknown)}")
-    # a word in upright letters is one name, and \mathrel{+}= one sign
+    # a word in upright letters is one name, \mathrel{+}= one sign, and the bars of |x| stand close to x
     found = LETTERS.sub(lambda match: f"<mi>{re.sub('<[^>]*>', '', match[0])}</mi>", found)
-    return COMPOUND.sub(r"<mo>\1\2</mo>", found)
+    found = COMPOUND.sub(r"<mo>\1\2</mo>", found)
+    return found.replace(BAR, BAR.replace("<mo ", '<mo lspace="0" rspace="0" '))
+
+
+def split_line(latex: str) -> list[str]:
+    r"""The parts of a line of formulas, between its wide spaces; they may stand below each other on a narrow page.
+
+    Example:
+        >>> split_line(r"a = b, \qquad \frac{c}{d}")
+        ['a = b,', '\\frac{c}{d}']
+    """
+    parts = [part.strip() for part in latex.split(r"\qquad")]
+    return parts if all(part.count("{") == part.count("}") for part in parts) else [latex]
 
 
 def visit_inline(translator: Any, node: nodes.math) -> None:
@@ -43,7 +56,8 @@ def visit_inline(translator: Any, node: nodes.math) -> None:
 
 
 def visit_block(translator: Any, node: nodes.math_block) -> None:
-    translator.body.append(f'<div class="formula">{to_mathml(node.astext(), is_block=True)}</div>')
+    parts = [to_mathml(part, is_block=True) for part in split_line(node.astext())]
+    translator.body.append(f'<div class="formula">{"".join(parts)}</div>')
     raise nodes.SkipNode
 
 
