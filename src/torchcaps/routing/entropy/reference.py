@@ -27,8 +27,9 @@ def entropy(problem: Problem) -> RoutingResult:
             trace.append(TraceStep(*(value.detach() for value in step)))
         if iteration + 1 < len(alphas):
             logits_BIJ = agreement(votes_BIJD, directions_BJD) / alpha
-    weights_BJ = weights(sums_BJD)
-    capsules = Capsules(weights_BJ.unsqueeze(-1) * directions_BJD, weights_BJ)
+    # w_j s_j with the lengths cancelled, so that a parent of length 0 has its derivative too.
+    longest_B11 = length(sums_BJD).amax(-1)[..., None, None]
+    capsules = Capsules(sums_BJD / (1 + longest_B11), weights(sums_BJD))
     return RoutingResult(capsules, coupling_BIJ.detach(), tuple(trace) if problem.return_trace else None)
 
 
