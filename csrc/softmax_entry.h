@@ -3,6 +3,7 @@
 #include "softmax_backward.h"
 #include "softmax_few.h"
 #include "softmax_forward.h"
+#include "softmax_shared.h"
 
 namespace torchcaps {
 
@@ -23,6 +24,7 @@ int softmax_forward(const Votes<T>* votes, const SoftmaxOptions* options, T* out
   if (votes && options && SoftmaxFew<T>::takes(*votes))
     return guarded([&] { SoftmaxFew<T>(SoftmaxPlan<T, 1>(*votes, *options, threads)).run(out, sums, masses); });
   return with_softmax_plan(votes, options, threads, [&](const auto& plan) {
+    if (SoftmaxShared shared(plan); shared.takes()) return shared.forward(out, sums);
     SoftmaxForward(plan).run(out, sums, masses);
   });
 }
@@ -40,6 +42,8 @@ template <class T>
 int softmax_backward(const Votes<T>* votes, const SoftmaxOptions* options, const T* sums, const T* masses,
                      const T* grad_out, T* grad_poses, T* grad_weight, T* grad_bias, T* grad_activations, int threads) {
   return with_softmax_plan(votes, options, threads, [&](const auto& plan) {
+    if (SoftmaxShared shared(plan); shared.takes())
+      return shared.backward(sums, grad_out, {grad_poses, grad_weight, grad_bias, grad_activations});
     SoftmaxBackward(plan, sums, masses, grad_out).run({grad_poses, grad_weight, grad_bias, grad_activations});
   });
 }
