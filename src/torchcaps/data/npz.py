@@ -8,6 +8,8 @@ import lzma
 import struct
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 
@@ -30,18 +32,25 @@ def read_npz(path: Path) -> tuple[ImageSet, ImageSet | None]:
     """Training and test images of an .npz file; the classes are numbered up to the largest training label."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; an .npz file was expected there")
+    with open_npz(path) as archive:
+        names = {name.removesuffix(".npy") for name in archive.namelist()}
+        pair = next((pair for pair in TRAIN if names.issuperset(pair)), None)
+        if pair is None:
+            raise ValueError(
+                f"{path} must hold the arrays x_train and y_train, or images and labels; "
+                f"it holds {', '.join(sorted(names)) or 'nothing'}"
+            )
+        train = _read_set(path, archive, *pair, class_names=None)
+        test = _read_set(path, archive, *TEST, class_names=train.class_names) if names & set(TEST) else None
+        return train, test
+
+
+@contextmanager
+def open_npz(path: Path) -> Iterator[zipfile.ZipFile]:
+    """The archive; whatever a damaged one raises becomes a ValueError with the name of the file."""
     try:
         with zipfile.ZipFile(path) as archive:
-            names = {name.removesuffix(".npy") for name in archive.namelist()}
-            pair = next((pair for pair in TRAIN if names.issuperset(pair)), None)
-            if pair is None:
-                raise ValueError(
-                    f"{path} must hold the arrays x_train and y_train, or images and labels; "
-                    f"it holds {', '.join(sorted(names)) or 'nothing'}"
-                )
-            train = _read_set(path, archive, *pair, class_names=None)
-            test = _read_set(path, archive, *TEST, class_names=train.class_names) if names & set(TEST) else None
-            return train, test
+            yield archive
     except DAMAGE as error:
         raise ValueError(f"{path} is not an .npz file, or is damaged: {error}") from error
 
@@ -59,8 +68,10 @@ def _read_set(
         return ImageSet(images=images, labels=labels, class_names=class_names)
 
 
-def _read_array(path: Path, archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    """One array, read only if its header agrees with what the archive and the file can hold."""
+def read_array(
+    path: Path, archive: zipfile.ZipFile, name: str, kinds: str = "biuf", content: str = "numbers"
+) -> np.ndarray:
+    """One array of these kinds of content, read only if its header agrees with what the archive and the file can hold."""
     if f"{name}.npy" not in archive.namelist():
         raise ValueError(f"{path} lacks the array {name}")
     entry = archive.getinfo(f"{name}.npy")
@@ -72,8 +83,8 @@ def _read_array(path: Path, archive: zipfile.ZipFile, name: str) -> np.ndarray:
             shape, is_fortran, dtype = read_header(file)
         except (KeyError, ValueError) as error:
             raise ValueError(f"{path}: the array {name} has a damaged header: {error}") from error
-        if dtype.kind not in "biuf":
-            raise ValueError(f"{path}: the array {name} must hold numbers, got {dtype}; nothing is ever unpickled")
+        if dtype.kind not in kinds:
+            raise ValueError(f"{path}: the array {name} must hold {content}, got {dtype}; nothing is ever unpickled")
         num_bytes = prod(shape) * dtype.itemsize
         if num_bytes != entry.file_size - file.tell():
             raise ValueError(
@@ -86,7 +97,7 @@ def _read_array(path: Path, archive: zipfile.ZipFile, name: str) -> np.ndarray:
 
 
 def _read_images(path: Path, archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    images = _read_array(path, archive, name)
+    images = read_array(path, archive, name)
     if images.size == 0 or images.dtype == np.uint8:
         return images.astype(np.uint8, copy=False)
     if images.dtype.kind == "b":
@@ -104,7 +115,7 @@ def _read_images(path: Path, archive: zipfile.ZipFile, name: str) -> np.ndarray:
 
 
 def _read_labels(path: Path, archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    labels = _read_array(path, archive, name)
+    labels = read_array(path, archive, name)
     if labels.ndim == 2 and labels.shape[1] == 1 and labels.dtype.kind in "iu":
         labels = labels[:, 0]
     if labels.dtype.kind in "iu" and labels.ndim == 1:

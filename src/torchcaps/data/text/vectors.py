@@ -7,6 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from torchcaps.data.files import naming
+from torchcaps.data.npz import open_npz, read_array
+
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
@@ -61,16 +64,17 @@ def read_vectors(path: str | Path, wanted: "set[str] | None" = None) -> Vectors:
 
 
 def _npz(path: Path) -> Iterator[tuple[str, np.ndarray]]:
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            words, vectors = arrays["words"], arrays["vectors"]
-        if words.dtype == np.uint8:
-            words = np.array(words.tobytes().decode().split("\n"))
-    except (KeyError, ValueError, OSError) as error:
-        raise ValueError(f"{path} must hold the arrays `words` and `vectors` (n, size): {error}") from error
-    if vectors.ndim != 2 or len(words) != len(vectors):
-        raise ValueError(f"{path}: {len(words)} words need vectors of shape (n, size), got {vectors.shape}")
-    yield from zip(words.tolist(), vectors, strict=True)
+    with open_npz(path) as archive:
+        words, vectors = read_array(path, archive, "words", "Uu", "words"), read_array(path, archive, "vectors", "f")
+    if words.dtype.kind == "u":
+        with naming(path, "words"):
+            words = np.array(words.astype(np.uint8).tobytes().decode().split("\n"))
+    if vectors.ndim != 2 or words.ndim != 1 or len(words) != len(vectors):
+        raise ValueError(
+            f"{path}: vectors must have shape (n, size) and words (n,), got {vectors.shape} and {words.shape}"
+        )
+    with naming(path, "words"):  # four bytes a letter, which may be none
+        yield from zip(words.tolist(), vectors, strict=True)
 
 
 def _text(path: Path) -> Iterator[tuple[str, np.ndarray]]:
@@ -97,6 +101,8 @@ def _binary(path: Path) -> Iterator[tuple[str, np.ndarray]]:
             num_words, size = map(int, header.split())
         except ValueError as error:
             raise ValueError(f"{path} does not begin with the two counts of word2vec's binary format") from error
+        if 4 * size * num_words > path.stat().st_size or size < 1:
+            raise ValueError(f"{path} is truncated: it declares {num_words} words of {size} entries")
         for _ in range(num_words):
             word = bytearray()
             while (sign := file.read(1)) not in (b" ", b""):
