@@ -71,7 +71,7 @@ def _read_set(
 def read_array(
     path: Path, archive: zipfile.ZipFile, name: str, kinds: str = "biuf", content: str = "numbers"
 ) -> np.ndarray:
-    """One array of these kinds of content, read only if its header agrees with what the archive and the file can hold."""
+    """One array of these kinds of content, read if its header agrees with what archive and file can hold."""
     if f"{name}.npy" not in archive.namelist():
         raise ValueError(f"{path} lacks the array {name}")
     entry = archive.getinfo(f"{name}.npy")
