@@ -30,9 +30,7 @@ class Explore:
 
     def run(self) -> None:
         """Serve until interrupted."""
-        missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
-        if missing:
-            raise ValueError(f"the explorer needs {' and '.join(missing)}: pip install 'torchcaps[explorer]'")
+        check_installed("the explorer")
         import webbrowser
 
         from torchcaps.explorer import Limits, Service, create_app, shipped_models
@@ -53,3 +51,10 @@ class Explore:
                     webbrowser.open(address)
 
             run(app, listener, announce)
+
+
+def check_installed(what: str) -> None:
+    """Raise if the packages of the extra are not there."""
+    missing = [name for name in ("fastapi", "uvicorn") if find_spec(name) is None]
+    if missing:
+        raise ValueError(f"{what} needs {' and '.join(missing)}: pip install 'torchcaps[explorer]'")

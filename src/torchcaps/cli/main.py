@@ -24,6 +24,7 @@ COMMANDS = {
     "show": "Show",
     "attack": "Attack",
     "explore": "Explore",
+    "serve": "Serve",
     "export": "Export",
     "data": "Data",
     "models": "Models",

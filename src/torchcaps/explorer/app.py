@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 
 from torchcaps import __version__
 from torchcaps.explorer import requests, results
+from torchcaps.explorer.batching import Batcher, Batching
 from torchcaps.explorer.guard import Guard
 from torchcaps.explorer.images import MAX_PNG_BYTES, MAX_SIDE, from_base64
 from torchcaps.explorer.limits import Limits, Workers
@@ -46,13 +47,16 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def create_app(service: Service, *, page: bool = True, limits: Limits | None = None) -> FastAPI:
+def create_app(
+    service: Service, *, page: bool = True, limits: Limits | None = None, batching: Batching | None = None
+) -> FastAPI:
     """The application: /api/..., /openapi.json, a page about the API at /api, and the explorer's own page at /.
 
     Args:
         service: does the work.
         page: whether the explorer's page is served as well.
         limits: what is taken from clients.
+        batching: how predictions of several requests are joined; None computes each alone.
     """
     limits = limits or Limits()
     workers = Workers(limits)
@@ -73,12 +77,12 @@ def create_app(service: Service, *, page: bool = True, limits: Limits | None = N
     )
     app.add_middleware(Guard, limits=limits)
     add_problems(app)
-    add_questions(app, service, workers, limits)
+    add_questions(app, service, workers, limits, None if batching is None else Batcher(service, workers, batching))
     add_files(app, page=page)
     return app
 
 
-def add_questions(app: FastAPI, service: Service, workers: Workers, limits: Limits) -> None:
+def add_questions(app: FastAPI, service: Service, workers: Workers, limits: Limits, batcher: Batcher | None) -> None:
     """The endpoints of the API."""
 
     async def work(function: Callable[[], BaseModel]) -> Response:
@@ -113,6 +117,8 @@ def add_questions(app: FastAPI, service: Service, workers: Workers, limits: Limi
     @app.post("/api/predict", response_model=results.Prediction, tags=["questions"])
     async def predict(question: requests.PredictRequest) -> Response:
         """What a model says about an image or a text."""
+        if batcher is not None:
+            return Response(await batcher.predict(question), media_type="application/json")
         return await work(partial(ask, question, service.predict))
 
     @app.post("/api/explain", response_model=results.Explanation, tags=["questions"])

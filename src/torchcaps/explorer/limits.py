@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -51,16 +51,35 @@ class Workers:
 
     async def run(self, work: Callable[[], Kind]) -> Kind:
         """What `work` returns; it keeps its place until it has ended, even if nobody waits for it any more."""
+        self.enter()
+        try:
+            future = self.submit(work)
+        except Unavailable:
+            self.leave()
+            raise
+        future.add_done_callback(lambda _: self.leave())
+        return await self.in_time(asyncio.wrap_future(future))
+
+    def enter(self) -> None:
+        """Take a place among those who work or wait."""
         if not self.places.acquire(blocking=False):
             raise TooMany(f"{self.limits.waiting} requests are waiting already; try again in a second")
+
+    def leave(self) -> None:
+        """Give the place back."""
+        self.places.release()
+
+    def submit(self, work: Callable[[], Kind]) -> Future[Kind]:
+        """Let a thread do it when one is free."""
         try:
-            future = self.executor.submit(work)
+            return self.executor.submit(work)
         except RuntimeError as error:  # shut down
-            self.places.release()
             raise Unavailable("the service is shutting down") from error
-        future.add_done_callback(lambda _: self.places.release())
+
+    async def in_time(self, future: asyncio.Future[Kind]) -> Kind:
+        """What comes of it within the time that a request may take."""
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(future), self.limits.seconds)
+            return await asyncio.wait_for(future, self.limits.seconds)
         except TimeoutError as error:
             raise Unavailable(f"no answer within {self.limits.seconds:g} seconds; try again") from error
 

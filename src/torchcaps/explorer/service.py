@@ -290,10 +290,17 @@ def read_text(predictor: TextPredictor, text: str | None) -> list[str]:
 
 def answer(predictor: Predictor, output: ModelOutput) -> Answer:
     """What a model says about the first of a batch."""
-    probabilities = predictor.model.probabilities(output)[0].float().cpu().numpy()
-    scores = output.scores[0].float().cpu().numpy() if predictor.model.gives_activations else probabilities
-    best = int(scores.argmax())
-    return Answer(scores=scores, probabilities=probabilities, best=best, label=predictor.labels[best])
+    return answers(predictor, output)[0]
+
+
+def answers(predictor: Predictor, output: ModelOutput) -> list[Answer]:
+    """What a model says about each of a batch."""
+    probabilities_BJ = predictor.model.probabilities(output).float().cpu().numpy()
+    scores_BJ = output.scores.float().cpu().numpy() if predictor.model.gives_activations else probabilities_BJ
+    return [
+        Answer(scores=scores, probabilities=probabilities, best=best, label=predictor.labels[best])
+        for scores, probabilities, best in zip(scores_BJ, probabilities_BJ, scores_BJ.argmax(1).tolist(), strict=True)
+    ]
 
 
 def to_bytes(image_CHW: Tensor) -> np.ndarray:

@@ -1,0 +1,66 @@
+"""`torchcaps serve`."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from torchcaps.cli.explore import LOCAL, check_installed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serve:
+    """Serve a trained model over HTTP: the explorer's API without its page, for programs.
+
+    POST /api/predict, /api/explain, /api/trace, /api/reconstruct, /api/attack; GET /api describes them, /health and
+    /metrics (Prometheus) are for those who run the service. SIGTERM finishes what was begun, refuses new work with
+    503 and ends. Needs the extra: pip install 'torchcaps[explorer]'.
+    """
+
+    run_folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(name="RUN", metavar="RUN")]
+    """A run folder, a saved model, or the name of a shipped model; its last part is its name in requests."""
+
+    port: Annotated[int, tyro.conf.arg(metavar="N")] = 8765
+    """Port to listen on, 0 for any free one."""
+
+    host: str = "127.0.0.1"
+    """Address to listen at; any other than the default lets other machines in."""
+
+    batch_size: Annotated[int, tyro.conf.arg(metavar="N")] = 32
+    """Most predictions that are computed together; 1 computes each alone."""
+
+    batch_milliseconds: Annotated[float, tyro.conf.arg(metavar="MS")] = 2.0
+    """How long the first of a batch waits for others."""
+
+    waiting: Annotated[int, tyro.conf.arg(metavar="N")] = 32
+    """Requests that may wait; one more is told to come again (429)."""
+
+    seconds: Annotated[float, tyro.conf.arg(metavar="S")] = 10.0
+    """Until a request is answered or told that it takes too long (503)."""
+
+    def run(self) -> None:
+        """Serve until SIGTERM or Ctrl+C."""
+        check_installed("the service")
+        from pathlib import Path
+
+        from torchcaps.checks import check_count
+        from torchcaps.explorer import Batching, Limits, Service, Serving
+        from torchcaps.explorer.serve import open_socket
+        from torchcaps.predictor import load
+
+        check_count("batch_size", self.batch_size)
+        batching = Batching(size=self.batch_size, seconds=self.batch_milliseconds / 1000)
+        hosts = LOCAL if self.host in ("127.0.0.1", "localhost", "::1") else None
+        limits = Limits(hosts=hosts, waiting=self.waiting, seconds=self.seconds)
+        with open_socket(self.host, self.port) as listener:
+            name = Path(self.run_folder).resolve().name
+            service = Service({name: load(self.run_folder)})
+            service.warm_up()
+            serving = Serving(service, limits=limits, batching=batching if self.batch_size > 1 else None)
+            address = f"http://{self.host}:{listener.getsockname()[1]}"
+
+            def announce() -> None:
+                print(f"{name} is served at {address}/api/predict, described at {address}/api", flush=True)
+
+            serving.run(listener, announce)
+        print("the service has ended", flush=True)
