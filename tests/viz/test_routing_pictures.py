@@ -13,7 +13,7 @@ from torchcaps.viz.couplings import child_order
 from torchcaps.viz.origins import grid_window, shares
 from torchcaps.viz.plane import main_directions
 from torchcaps.viz.routed import COLOURS, ClassRouting, traced
-from torchcaps.viz.votes import AREA, NUM_BINS, Scene
+from torchcaps.viz.votes import AREA, NUM_BINS, Scene, draw_activations
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +137,17 @@ def test_a_scene_moves_from_iteration_to_iteration(routed):
     assert np.allclose(ends[0], scene.centres_SJ2[0, 0])
     assert np.allclose(ends[1], (scene.centres_SJ2[0, 0] + scene.centres_SJ2[1, 0]) / 2)
     assert np.allclose(ends[2:], scene.centres_SJ2[1:, 0])
+
+
+def test_activations_move_with_the_votes(routed):
+    from matplotlib.figure import Figure
+
+    for time, expected in ((0.0, routed.activations[0]), (1.5, routed.activations[1:].mean(0))):
+        axes = Figure().subplots()
+        draw_activations(axes, routed, [2, 0], time)
+        assert [bar.get_width() for bar in axes.patches] == pytest.approx(expected.tolist())
+        colours = [matplotlib.colors.to_hex(bar.get_facecolor()).upper() for bar in axes.patches]
+        assert colours == [COLOURS[1], "#B2B2B2", COLOURS[0], "#B2B2B2"]
 
 
 def test_an_animation_is_a_moving_gif(routed, tmp_path, monkeypatch):

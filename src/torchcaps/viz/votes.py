@@ -1,5 +1,6 @@
 """Votes in the plane, as a strip and as an animation, and how far they lie from where they meet."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,14 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from torchcaps.viz.plane import vote_plane
+from torchcaps.viz.report import to_picture
 from torchcaps.viz.routed import COLOURS, MARKERS, ClassRouting
 
 FRAMES_PER_STEP, HELD_FRAMES = 8, 5  # from one iteration to the next, and at each
 AREA = 90.0  # points squared of the vote with the largest coupling
 NUM_BINS = 30
+# Left, bottom, width and height on the page of the animation, as shares of it.
+IMAGE_BOX, BARS_BOX, VOTES_BOX = (0.1, 0.6, 0.17, 0.26), (0.12, 0.1, 0.14, 0.46), (0.38, 0.1, 0.6, 0.74)
 
 
 def vote_strip(routed: ClassRouting, *, num_classes: int = 3, most: int = 200) -> Figure:
@@ -40,9 +44,10 @@ def vote_strip(routed: ClassRouting, *, num_classes: int = 3, most: int = 200) -
 
 
 def vote_animation(routed: ClassRouting, *, num_classes: int = 3, most: int = 200) -> FuncAnimation:
-    """`vote_strip` as a moving picture; save it with matplotlib's PillowWriter.
+    """`vote_strip` as a moving picture, beside the image and the activations of all classes.
 
-    Between two iterations couplings and centres go in a straight line; each iteration itself is held for a while.
+    Between two iterations couplings, centres and activations go in a straight line; each iteration itself is held for
+    a while. Save it with matplotlib's PillowWriter.
     """
     scene = Scene(routed, num_classes, most)
     last = len(routed.couplings) - 1
@@ -50,19 +55,35 @@ def vote_animation(routed: ClassRouting, *, num_classes: int = 3, most: int = 20
     for step in range(last):
         times += (step + np.linspace(0, 1, FRAMES_PER_STEP + 1)[1:]).tolist()
         times += [step + 1.0] * HELD_FRAMES
-    figure = Figure(figsize=(5.2, 5.4))  # margins by hand: to find them anew for every frame is slow
-    figure.subplots_adjust(left=0.15, right=0.97, top=0.86, bottom=0.1)
+    figure = Figure(figsize=(7.4, 4.8))  # margins by hand: to find them anew for every frame is slow
     FigureCanvasAgg(figure)
-    axes = figure.subplots()
+    image, bars, axes = figure.add_axes(IMAGE_BOX), figure.add_axes(BARS_BOX), figure.add_axes(VOTES_BOX)
     figure.suptitle(f"Votes (area: coupling) and their centres\n{routed.title}", fontsize=10)
+    image.imshow(to_picture(routed.image), cmap="gray", vmin=0, vmax=1)
+    image.set_axis_off()
 
     def draw(time: float) -> list[Any]:
         axes.clear()
         scene.draw(axes, time)
         axes.legend(loc="upper left", fontsize=8)
+        bars.clear()
+        draw_activations(bars, routed, routed.strongest[:num_classes], time)
         return []
 
     return FuncAnimation(figure, draw, frames=times, init_func=list, interval=100)  # milliseconds
+
+
+def draw_activations(axes: Axes, routed: ClassRouting, shown: Sequence[int], time: float) -> None:
+    """The activations of all classes at an iteration, counted from 0, or between two; those `shown` in colours."""
+    step = min(int(time), len(routed.activations) - 1)
+    after, part = min(step + 1, len(routed.activations) - 1), time - step
+    activations = (1 - part) * routed.activations[step] + part * routed.activations[after]
+    colours = ["0.7"] * len(activations)
+    for place, index in enumerate(shown):
+        colours[index] = COLOURS[place % len(COLOURS)]
+    axes.barh(range(len(activations)), activations, color=colours, edgecolor="black", linewidth=0.5)
+    axes.set_yticks(range(len(activations)), routed.labels, fontsize=8)
+    axes.set(xlim=(0, 1), xlabel="activation", ylim=(len(activations) - 0.5, -0.5))
 
 
 def vote_distances(routed: ClassRouting) -> Figure:
