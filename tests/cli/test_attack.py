@@ -48,6 +48,7 @@ def test_json_says_everything(saved, tmp_path, capsys):
     assert outcomes[0]["accuracy"] == outcomes[2]["accuracy"]
     assert outcomes[3]["success"] > outcomes[2]["success"]
     assert 0 <= result["gradient"]["zero_share"] < 1
+    assert result["environment"]["versions"]["torch"]
 
 
 @pytest.mark.parametrize(

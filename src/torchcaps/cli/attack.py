@@ -60,6 +60,7 @@ class Attack:
         from torchcaps.attacks import gradient_statistics
         from torchcaps.checks import check_count
         from torchcaps.data import choose_some
+        from torchcaps.environment import environment
         from torchcaps.predictor import load
 
         check_count("--num-images", self.num_images)
@@ -84,6 +85,7 @@ class Attack:
             "outcomes": self.outcomes(predictor, victims, part),
             "gradient": gradient_statistics(predictor.model, part.images, part.labels, loss=self.loss)._asdict(),
             "figure": str(self.out),
+            "environment": environment(),
         }
         self.draw(result)
         if self.json:
