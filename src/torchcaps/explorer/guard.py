@@ -6,7 +6,7 @@ import json
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from torchcaps.explorer.limits import Limits
-from torchcaps.explorer.refusals import Refusal, TooLarge, TooSlow, Unavailable, WrongHost
+from torchcaps.explorer.refusals import Failure, Refusal, TooLarge, TooSlow, Unavailable, WrongHost
 
 # A page of ours loads from here and nowhere else; no other page may frame it.
 POLICY = (
@@ -37,8 +37,12 @@ class Guard:
             await self.app(scope, receive, send)
             return
 
+        is_started = False
+
         async def send_with_headers(message: Message) -> None:
+            nonlocal is_started
             if message["type"] == "http.response.start":
+                is_started = True
                 message = {**message, "headers": [*message.get("headers", ()), *HEADERS]}
             await send(message)
 
@@ -50,6 +54,10 @@ class Guard:
                 await refuse(refusal, send_with_headers)
                 return
             await self.app(scope, replay(body, receive), send_with_headers)
+        except Exception:
+            if not is_started:
+                await refuse(Failure("the service failed at this; its log says why"), send_with_headers)
+            raise  # for the log
         finally:
             self.num_under_way -= 1
 

@@ -45,3 +45,9 @@ class WrongHost(Refusal):
     """The request was meant for a host that is not this one."""
 
     status = 400
+
+
+class Failure(Refusal):
+    """What should not happen has happened; the reason is for the log and not for the client."""
+
+    status = 500

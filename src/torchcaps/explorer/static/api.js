@@ -2,6 +2,9 @@
 
 const main = document.getElementById("endpoints");
 
+const example = document.getElementById("example");
+example.textContent = example.textContent.replace("ADDRESS", location.origin);
+
 function element(name, text = "", ...children) {
   const made = document.createElement(name);
   made.textContent = text;
