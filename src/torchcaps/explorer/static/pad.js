@@ -193,7 +193,7 @@ export function createPad(page, onPicture) {
  */
 export function showThumbs(root, name, examples, choose) {
   root.replaceChildren(...examples.map((example, index) => element("label", { class: "thumb" },
-    element("input", { type: "radio", name, value: index, class: "hidden", onchange: () => choose(index) }),
+    element("input", { type: "radio", name, value: index, onchange: () => choose(index) }),
     element("img", { src: `data:image/png;base64,${example.image}`, alt: "" }))));
 }
 
