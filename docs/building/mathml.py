@@ -9,6 +9,9 @@ from sphinx.errors import SphinxError
 
 LETTERS = re.compile(r'(?:<mi mathvariant="normal">\w</mi>){2,}')
 COMPOUND = re.compile(r"<mo><mrow><mo>([^<]*)</mo></mrow></mo><mo>([^<]*)</mo>")
+FUNCTION = re.compile(r"(?P<before></(?:mi|mn|msub|msup|msubsup|mfrac)>)?(?P<name><mi>(?:ln|log|exp|arctan)</mi>)")
+SPACE = '<mspace width="0.167em" />'
+PARENTHESIS = re.compile(r"<mo[^>]*>&#x00028;")
 BAR = '<mo stretchy="false">&#x0007C;</mo>'
 
 
@@ -36,7 +39,14 @@ def to_mathml(latex: str, *, is_block: bool = False) -> str:
     # a word in upright letters is one name, \mathrel{+}= one sign, and the bars of |x| stand close to x
     found = LETTERS.sub(lambda match: f"<mi>{re.sub('<[^>]*>', '', match[0])}</mi>", found)
     found = COMPOUND.sub(r"<mo>\1\2</mo>", found)
+    found = FUNCTION.sub(_set_apart, found)
     return found.replace(BAR, BAR.replace("<mo ", '<mo lspace="0" rspace="0" '))
+
+
+def _set_apart(match: re.Match[str]) -> str:
+    """The name of a function, a thin space from what stands before and after it, as in print."""
+    before, after = match["before"], match.string[match.end() :]
+    return f"{before + SPACE if before else ''}{match['name']}{'' if PARENTHESIS.match(after) else SPACE}"
 
 
 def split_line(latex: str) -> list[str]:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from building.accuracy import routing_accuracy, trained_models
 from building.experiments import experiment_tables, reproducible
+from building.operation import process_scaling, serving_load
 from building.speed import latency, layers, routing_speed
 
 
@@ -15,6 +16,8 @@ def write_tables(results: Path, folder: Path) -> None:
         "layers": layers(results),
         "latency": latency(results),
         "models": trained_models(results),
+        "serving-load": serving_load(results),
+        "process-scaling": process_scaling(results),
         "experiments": experiment_tables(results),
         "reproducible": reproducible(),
     }

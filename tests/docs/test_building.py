@@ -174,6 +174,9 @@ def test_formulas_that_cannot_be_shown_are_refused(latex):
 def test_formulas_are_readable():
     assert "<mi>softmax</mi>" in mathml.to_mathml(r"\mathrm{softmax}_j(b)")
     assert "<mo>&#x0002B;&#x0003D;</mo>" in mathml.to_mathml(r"b \mathrel{+}= 1")
+    space = '<mspace width="0.167em" />'
+    assert f"<mi>a</mi>{space}<mi>ln</mi>{space}<mi>b</mi>" in mathml.to_mathml(r"a \ln b")
+    assert "<mi>exp</mi><mo" in mathml.to_mathml(r"\exp(b)")
     assert 'display="block"' in mathml.to_mathml("x", is_block=True)
 
 
