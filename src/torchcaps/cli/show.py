@@ -52,7 +52,7 @@ class Show:
     run_folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run folder, a saved model, or the name of a shipped model."""
 
-    pictures: Annotated[tuple[Picture, ...], tyro.conf.Positional] = ()
+    pictures: Annotated[tuple[Picture, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[PICTURE ...]")] = ()
     """Which pictures; by default couplings, votes, distances and origins of images, words of texts."""
 
     image: Path | None = None
@@ -106,14 +106,18 @@ class Show:
 
     def animate(self, predictor: "Predictor", inputs: "Callable[[], Inputs]") -> None:
         """Write the moving picture and print its path."""
+        from matplotlib import rc_context, rcParams
         from matplotlib.animation import PillowWriter
 
         from torchcaps.viz import route_classes, vote_animation
+        from torchcaps.viz.fonts import more_fonts
 
-        animation = vote_animation(route_classes(predictor.model, inputs()[0][0]))
         path = self.out / "animation.gif"
-        self.out.mkdir(parents=True, exist_ok=True)
-        animation.save(path, writer=PillowWriter(fps=FRAMES_PER_SECOND))
+        families = [*rcParams["font.family"], *more_fonts("".join(predictor.labels))]
+        with rc_context({"font.family": families}):  # a setting, because each frame is drawn anew
+            animation = vote_animation(route_classes(predictor.model, inputs()[0][0]))
+            self.out.mkdir(parents=True, exist_ok=True)
+            animation.save(path, writer=PillowWriter(fps=FRAMES_PER_SECOND))
         print(path)
 
     def draw(self, picture: str, predictor: "Predictor", inputs: "Callable[[], Inputs]") -> "Figure":

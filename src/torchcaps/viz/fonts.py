@@ -20,11 +20,16 @@ def legible(figure: Figure) -> Figure:
     """
     for text in figure.findobj(Text):
         assert isinstance(text, Text)
-        usual = font_manager.get_font(font_manager.findfont(text.get_fontproperties()))
-        missing = {character for character in text.get_text() if not character.isspace() and lacks(usual, character)}
-        if missing:
-            text.set_fontfamily([*text.get_fontfamily(), *find_fonts(missing)])
+        if more := more_fonts(text.get_text(), text.get_fontproperties()):
+            text.set_fontfamily([*text.get_fontfamily(), *more])
     return figure
+
+
+def more_fonts(text: str, usual: font_manager.FontProperties | None = None) -> list[str]:
+    """Names of the fonts that a text needs besides the usual one."""
+    font = font_manager.get_font(font_manager.findfont(usual or font_manager.FontProperties()))
+    missing = {character for character in text if not character.isspace() and lacks(font, character)}
+    return find_fonts(missing) if missing else []
 
 
 def find_fonts(characters: Iterable[str]) -> list[str]:
