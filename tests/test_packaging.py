@@ -98,6 +98,7 @@ def test_what_is_inside(built):
         names = set(archive.namelist())
     assert "torchcaps/native/libtorchcaps_portable.so" in names
     assert "torchcaps/data/embedded/digits.npz" in names
+    assert "torchcaps/models/shipped/capsule-a-movie-snippets/model.safetensors" in names
     assert "torchcaps/routing/em/README.md" in names
     assert [name for name in names if name.endswith("licenses/THIRD_PARTY.md")]
     assert not [name for name in names if name.startswith(("tests/", "csrc/"))]

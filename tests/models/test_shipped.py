@@ -6,10 +6,10 @@ import torchcaps
 from torchcaps.data import load_data
 from torchcaps.models.base import SHIPPED, read_config
 
-IMAGES = sorted(folder.name for folder in SHIPPED.iterdir()) if SHIPPED.is_dir() else []
+NAMES = sorted(folder.name for folder in SHIPPED.iterdir()) if SHIPPED.is_dir() else []
 
 
-@pytest.mark.parametrize("name", IMAGES)
+@pytest.mark.parametrize("name", NAMES)
 def test_shipped_models_are_small_and_say_what_they_are(name):
     folder = SHIPPED / name
     assert (folder / "model.safetensors").stat().st_size <= 2_000_000
@@ -18,7 +18,7 @@ def test_shipped_models_are_small_and_say_what_they_are(name):
     assert {"dataset", "data", "terms of the data", "accuracy", "validation_accuracy", "seed"} <= card.keys()
 
 
-@pytest.mark.parametrize("name", [name for name in IMAGES if name.endswith("-mnist")])
+@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith("-mnist")])
 def test_shipped_models_read_the_embedded_digits(name):
     digits = load_data("digits").test  # a part of the test images of MNIST
     accuracy = (torchcaps.load(name).predict(digits.images) == digits.labels).mean()
@@ -27,4 +27,26 @@ def test_shipped_models_read_the_embedded_digits(name):
 
 
 def test_there_is_a_model_for_digits():
-    assert "capsnet-small-mnist" in IMAGES
+    assert "capsnet-small-mnist" in NAMES
+
+
+SENTENCES = {
+    "capsule-a-movie-snippets": ("a warm, funny and moving film", "dull, lifeless and far too long"),
+    "capsule-a-chinese-reviews": ("房间很干净 服务很好 下次还会住", "质量太差 很失望 不推荐"),
+}
+
+
+@pytest.mark.parametrize("name", SENTENCES)
+def test_shipped_models_of_texts(name):
+    predictor = torchcaps.load(name)
+    good, bad = SENTENCES[name]
+    assert [predictor.labels[index] for index in predictor.predict([good, bad])] == ["positive", "negative"]
+    for reasons in predictor.explain([good, bad]):
+        assert max(reason.value for reason in reasons) > -2 * min(reason.value for reason in reasons)
+
+
+@pytest.mark.parametrize("name", SENTENCES)
+def test_shipped_models_of_texts_are_as_good_as_their_card_says(name):
+    test = load_data(read_config(SHIPPED / name)["card"]["dataset"]).test
+    accuracy = (torchcaps.load(name).predict(test.texts) == test.labels).mean()
+    assert accuracy == pytest.approx(read_config(SHIPPED / name)["card"]["accuracy"], abs=0.004)

@@ -7,6 +7,7 @@ from torchcaps.capsules import length
 from torchcaps.encoding import TextEncoding
 from torchcaps.models import TextCapsuleA, TextCapsuleB, create_model, list_models, load_model
 from torchcaps.models.reasons import explain, linear_classes, word_values
+from torchcaps.models.text import PAPER_SIZES
 from torchcaps.nn.text import window_mask
 from torchcaps.routing import use_backend
 
@@ -57,7 +58,7 @@ def test_padding_gets_no_gradient_and_words_do():
 
 
 def test_short_texts_are_extended_with_padding_that_counts():
-    model, tokens = new_model("text-capsule-a"), make_tokens(2)
+    model, tokens = new_model("text-capsule-a", window=3), make_tokens(2)
     words, lengths = model.embed(tokens)
     assert words.shape[1] == 5
     assert lengths.tolist() == [5]
@@ -188,7 +189,7 @@ def test_explain_names_every_word_and_leaves_the_model_alone():
 
 
 def test_sizes_of_the_paper():
-    model = TextCapsuleA(num_tokens=100, num_classes=6, weights="shared")
+    model = TextCapsuleA(num_tokens=100, num_classes=6, weights="shared", **PAPER_SIZES)
     branch = model.branches[0]
     assert branch.ngrams.conv.weight.shape == (32, 100, 3)
     assert branch.windows.weight.shape == (16, 16, 16)

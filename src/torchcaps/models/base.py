@@ -60,7 +60,8 @@ class Model(nn.Module, PyTorchModelHubMixin):
 
     Attributes:
         name: in the registry.
-        default_loss: "margin", "spread" or "cross_entropy" (the latter takes logits).
+        default_loss: "margin", "spread" or "cross_entropy".
+        gives_activations: whether scores are activations in [0, 1]; otherwise they are logits.
         kind: of data, "image" or "text".
         preprocessing_class: of `preprocessing`.
         labels: names of the classes.
@@ -71,7 +72,8 @@ class Model(nn.Module, PyTorchModelHubMixin):
     """
 
     name: ClassVar[str]
-    default_loss: ClassVar[str] = "margin"
+    default_loss: str = "margin"
+    gives_activations: ClassVar[bool] = True
     kind: ClassVar[str]
     preprocessing_class: ClassVar[type[Encoder]]
     preprocessing: Any
@@ -89,11 +91,6 @@ class Model(nn.Module, PyTorchModelHubMixin):
     def forward(self, inputs: Tensor, /, classes: Tensor | None = None) -> ModelOutput:
         """Classify; `classes`, (B,) or (B, J), are those to reconstruct, else the most active."""
         raise NotImplementedError
-
-    @property
-    def gives_activations(self) -> bool:
-        """Whether scores are activations in [0, 1] and not logits."""
-        return self.default_loss != "cross_entropy"
 
     def probabilities(self, output: ModelOutput) -> Tensor:
         """Of each class: (B, J); rows add up to 1 unless several classes may be true at once."""

@@ -13,6 +13,7 @@ class BaselineCNN(ImageModel):
 
     name = "cnn-baseline"
     default_loss = "cross_entropy"
+    gives_activations = False
     least_size = 4
 
     def __init__(
@@ -46,6 +47,7 @@ class SmallCNN(ImageModel):
 
     name = "cnn-small"
     default_loss = "cross_entropy"
+    gives_activations = False
     least_size = SMALL_STEM_LEAST_SIZE
 
     def __init__(
@@ -69,6 +71,7 @@ class NoRouting(ImageModel):
 
     name = "no-routing"
     default_loss = "cross_entropy"
+    gives_activations = False
     least_size = SMALL_STEM_LEAST_SIZE
 
     def __init__(self, *, image_shape: tuple[int, int, int], num_classes: int, multi_label: bool = False) -> None:

@@ -117,6 +117,7 @@ class MatrixNoRouting(ImageModel):
 
     name = "matrix-no-routing"
     default_loss = "cross_entropy"
+    gives_activations = False
     least_size = MatrixCapsNet.least_size
 
     def __init__(

@@ -21,6 +21,7 @@ class KimCNN(TextModel):
 
     name = "text-cnn"
     default_loss = "cross_entropy"
+    gives_activations = False
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class TextNoRouting(TextModel):
 
     name = "text-no-routing"
     default_loss = "cross_entropy"
+    gives_activations = False
 
     def __init__(
         self,
@@ -85,6 +87,7 @@ class BiLSTM(TextModel):
 
     name = "text-bilstm"
     default_loss = "cross_entropy"
+    gives_activations = False
 
     def __init__(self, *, hidden_size: int = 100, dropout: float = 0.5, **options: Any) -> None:
         super().__init__(hidden_size=hidden_size, dropout=dropout, **options)
