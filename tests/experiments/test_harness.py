@@ -71,6 +71,22 @@ def test_every_row_comes_before_the_next_seed_and_nothing_is_done_twice(noise, t
         run_rows(changed, tmp_path)
 
 
+def test_what_was_trained_elsewhere_is_not_trained_again(noise, tmp_path):
+    rows = make_rows("quick", str(noise))
+    run_rows(rows[:1], tmp_path / "first")
+    events = []
+    others = [replace(rows[0], name="other name"), rows[1]]
+    finished = run_rows(others, tmp_path / "second", reuse=[tmp_path / "first"], on_event=events.append)
+    assert {event.progress.total_steps for event in events} == {2}  # the second row alone was trained
+    assert sum(event.is_epoch_end for event in events) == 1
+    first, second = (
+        tmp_path / place / "seed-0" / "model" / "model.safetensors" for place in ("first/a-b", "second/other-name")
+    )
+    assert first.read_bytes() == second.read_bytes()
+    assert finished[0].result == run_rows(rows[:1], tmp_path / "first")[0].result
+    assert len(run_rows(others, tmp_path / "second")) == 2
+
+
 def test_an_interrupted_run_goes_on_where_it_stopped(noise, tmp_path):
     rows = make_rows("full", str(noise))[:1]
     run_rows(rows, tmp_path / "whole")

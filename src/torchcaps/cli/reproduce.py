@@ -43,6 +43,9 @@ class Reproduce:
     data: str | None = None
     """Name or path of the data, instead of the experiment's own."""
 
+    reuse: tuple[Path, ...] = ()
+    """Folders of other experiments: what was trained there with the same configuration is not trained again."""
+
     note: str = ""
     """A sentence to be saved with table and figure, such as what is special about the data."""
 
@@ -94,6 +97,7 @@ class Reproduce:
                     chosen,
                     folder,
                     num_seeds=self.seeds,
+                    reuse=self.reuse,
                     on_start=lambda row, seed: console.print(f"[bold]{row.name}[/bold], seed {seed}", soft_wrap=True),
                     on_event=progress.on_event,
                     on_finish=on_finish,

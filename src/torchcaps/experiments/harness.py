@@ -5,16 +5,17 @@ A run lies in a folder of its own, OUT/ROW/seed-N, and goes on where it was stop
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from torchcaps.predictor import load
-from torchcaps.runs import RESULT, RunConfig, load_run_data, run, write_json
+from torchcaps.runs import CONFIG, ENVIRONMENT, MODEL, REPORT, RESULT, RunConfig, load_run_data, run, write_json
 from torchcaps.training import Diverged, Event
 
-MEASURES = "measures.json"
+MEASURES, METRICS = "measures.json", "metrics.jsonl"
 TEST_ERROR, VALIDATION_ERROR = "test error, %", "validation error, %"
 
 Scale = Literal["quick", "full"]
@@ -132,6 +133,7 @@ def run_rows(
     folder: Path,
     *,
     num_seeds: int = 1,
+    reuse: Sequence[Path] = (),
     on_start: Callable[[Row, int], None] | None = None,
     on_event: Callable[[Event], None] | None = None,
     on_finish: Callable[[Finished], None] | None = None,
@@ -142,6 +144,7 @@ def run_rows(
         rows: what to run.
         folder: of the experiment.
         num_seeds: seeds 0, 1, ... of every row.
+        reuse: folders of experiments; a run that was trained there with the same configuration is taken from there.
         on_start: told which row and seed comes next.
         on_event: told of every step of a run.
         on_finish: told of every run that was trained here.
@@ -153,7 +156,7 @@ def run_rows(
             if done is None:
                 if on_start is not None:
                     on_start(row, seed)
-                done = _run_row(row, seed, folder, on_event)
+                done = _run_row(row, seed, folder, reuse, on_event)
                 if on_finish is not None:
                     on_finish(done)
             finished.append(done)
@@ -188,10 +191,26 @@ def with_seed(config: RunConfig, seed: int) -> RunConfig:
     return replace(config, training=replace(config.training, seed=seed))
 
 
-def _run_row(row: Row, seed: int, folder: Path, on_event: Callable[[Event], None] | None) -> Finished:
-    place, measures, reason = _place(row, seed, folder), {}, None
+def take_run(config: RunConfig, folders: Sequence[Path], place: Path) -> bool:
+    """Copy a finished training run with this configuration from the folders of other experiments, if there is one."""
+    for path in (path.parent for folder in folders for path in sorted(folder.glob(f"*/seed-*/{RESULT}"))):
+        is_plain = "kind" in _read(path / RESULT)  # other ways to run may train on other data
+        if is_plain and RunConfig.read(path) == config:
+            shutil.copytree(path / MODEL, place / MODEL, dirs_exist_ok=True)
+            for name in (CONFIG, ENVIRONMENT, REPORT, METRICS, RESULT):
+                if (path / name).exists():
+                    shutil.copy(path / name, place / name)
+            return True
+    return False
+
+
+def _run_row(
+    row: Row, seed: int, folder: Path, reuse: Sequence[Path], on_event: Callable[[Event], None] | None
+) -> Finished:
+    place, config, measures, reason = _place(row, seed, folder), with_seed(row.config, seed), {}, None
     try:
-        row.run(with_seed(row.config, seed), place, on_event)
+        if row.run is not run or not take_run(config, reuse, place):
+            row.run(config, place, on_event)
         measures = row.measure(place)
     except Diverged as error:  # a finding, and no reason to stop the other rows
         reason = str(error)
