@@ -17,7 +17,7 @@ class Train:
     """Train a model on images or texts, choose the best epoch on validation, test once, and write a report.
 
     Without options: CapsNet-Small on 5,000 embedded digits. Validation data are always taken from the training data.
-    Ctrl-C saves the state and says how to go on.
+    Ctrl-C or SIGTERM saves the state and says how to go on.
     """
 
     data: str = "digits"
@@ -81,7 +81,8 @@ class Train:
             with notices(console), TrainingProgress(console) as progress:
                 result = runs.run(config, folder, progress.on_event)
         except Interrupted:
-            console.print(f"stopped; go on with: torchcaps train --resume {folder}", soft_wrap=True)
+            if processes().is_main_process:
+                console.print(f"stopped; go on with: torchcaps train --resume {folder}", soft_wrap=True)
             return 130
         if processes().is_main_process:
             report_result(console, config, folder, result)

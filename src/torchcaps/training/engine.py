@@ -29,7 +29,7 @@ from torchcaps.training.config import TrainingConfig
 from torchcaps.training.metrics import Tally, is_right
 from torchcaps.training.objective import balanced_weights, make_objective
 from torchcaps.training.optim import YOUNG_STEPS, learning_rate, make_optimizer, settle_batch_norm, update_average
-from torchcaps.training.processes import processes
+from torchcaps.training.processes import ProcessLost, check_replicated, is_loss, processes
 from torchcaps.training.tracking import MetricsFile, check_trackers
 
 TRIAL_STEPS = 8
@@ -128,6 +128,7 @@ class Trainer:
             log_with=list(config.trackers) or None,
             project_dir=folder,
         )
+        check_replicated(self.accelerator)
         if config.trackers:
             self.accelerator.init_trackers("torchcaps")
         self.device = self.accelerator.device
@@ -149,8 +150,9 @@ class Trainer:
         self.average = None if config.ema is None else deepcopy(model).requires_grad_(False)
         self.metrics = MetricsFile(folder) if folder is not None else None
         self.tally = Tally.empty(self.device)
-        self.saved_at = time.monotonic()
+        self.saved_at, self.saved_step = time.monotonic(), 0
         self.progress = self.restore() or self.start()
+        self.check_same_start()
 
     def class_weights(self) -> Tensor | None:
         """The weight of each class, (J,)."""
@@ -165,23 +167,33 @@ class Trainer:
 
     def run(self) -> Progress:
         """Train to the end, or until interrupted."""
-        progress, steps_per_epoch = self.progress, self.batches.steps_per_epoch
         with interruptible() as was_interrupted:
-            while not progress.finished:
-                order = self.batches.order(progress.epoch)
-                for step in range(progress.step - progress.epoch * steps_per_epoch, steps_per_epoch):
-                    if progress.step >= progress.total_steps:
-                        break
-                    self.train_step(self.batches.indices(order, step), step)
-                    if was_interrupted():
-                        self.save()
-                        raise Interrupted
-                    if time.monotonic() - self.saved_at > 60 * self.config.checkpoint_minutes:
-                        self.save()
-                self.end_epoch()
+            try:
+                self.train_epochs(was_interrupted)
+            except RuntimeError as error:
+                if self.accelerator.num_processes > 1 and is_loss(error):
+                    raise ProcessLost(self.describe_loss()) from error
+                raise
         self.restore_best()
         self.accelerator.end_training()
-        return progress
+        return self.progress
+
+    def train_epochs(self, was_interrupted: Callable[[], bool]) -> None:
+        """Epoch after epoch, with a checkpoint whenever it is time for one."""
+        progress, steps_per_epoch = self.progress, self.batches.steps_per_epoch
+        while not progress.finished:
+            order = self.batches.order(progress.epoch)
+            for step in range(progress.step - progress.epoch * steps_per_epoch, steps_per_epoch):
+                if progress.step >= progress.total_steps:
+                    break
+                self.train_step(self.batches.indices(order, step), step)
+                is_due = time.monotonic() - self.saved_at > 60 * self.config.checkpoint_minutes
+                shall_stop, is_due = self.agree(was_interrupted(), is_due)
+                if shall_stop or is_due:
+                    self.save()
+                if shall_stop:
+                    raise Interrupted
+            self.end_epoch()
 
     def train_step(self, indices: Tensor, step: int) -> None:
         """One optimiser step on one batch, shared among processes and cut into micro-batches."""
@@ -307,6 +319,13 @@ class Trainer:
         """Sum over all processes."""
         return Tally(self.accelerator.reduce(tally.sums, "sum"))
 
+    def agree(self, *flags: bool) -> list[bool]:
+        """Which flags any process has raised: clocks differ and signals reach one, but all must do the same next."""
+        if self.accelerator.num_processes == 1:
+            return list(flags)
+        raised = torch.tensor(flags, dtype=torch.float32, device=self.device)
+        return (self.accelerator.reduce(raised, "sum") > 0).tolist()
+
     def tell(self, tally: Tally, **more: Any) -> None:
         """Report to whoever is watching."""
         if self.on_event is not None and self.accelerator.is_main_process:
@@ -344,7 +363,7 @@ class Trainer:
     def save(self) -> None:
         """Write the whole state."""
         self.progress.epoch_sums = tuple(self.reduce(self.tally).sums.tolist())
-        self.saved_at = time.monotonic()
+        self.saved_at, self.saved_step = time.monotonic(), self.progress.step
         if self.folder is None or not self.accelerator.is_main_process:
             return
         tensors = {f"model.{name}": tensor for name, tensor in self.plain_model.state_dict().items()}
@@ -369,11 +388,33 @@ class Trainer:
             self.average.load_state_dict(checkpoint.with_prefix(tensors, "average."))
         checkpoint.restore_optimizer(self.optimizer, tensors, values["optimizer"])
         progress = Progress(**(values["progress"] | {"epoch_sums": tuple(values["progress"]["epoch_sums"])}))
+        self.saved_step = progress.step
         sums = torch.tensor(progress.epoch_sums, dtype=torch.float64, device=self.device)
         self.tally = Tally(sums if self.accelerator.is_main_process else torch.zeros_like(sums))
         if self.metrics is not None and self.accelerator.is_main_process:
             self.metrics.cut_after(progress.step)
         return progress
+
+    def check_same_start(self) -> None:
+        """Raise unless all processes begin at the same step."""
+        if self.accelerator.num_processes == 1:
+            return
+        steps = self.accelerator.gather(torch.tensor([self.progress.step], device=self.device)).tolist()
+        if len(set(steps)) > 1:
+            raise ValueError(
+                f"the processes found checkpoints of different steps in {self.folder}: {steps}; "
+                "the folder of a run must be the same on all machines"
+            )
+
+    def describe_loss(self) -> str:
+        """What to do when another process has gone."""
+        lost = f"another process of this run ended at step {self.progress.step}, and the run cannot go on without it"
+        if self.folder is None or self.saved_step == 0:
+            return f"{lost}; no checkpoint was written yet: start all processes again"
+        return (
+            f"{lost}; the checkpoint of step {self.saved_step} is whole: "
+            f"start all processes again with `torchcaps train --resume {self.folder}`"
+        )
 
     def restore_best(self) -> None:
         """Leave the model with the weights that were best on validation, or with the last."""
@@ -395,7 +436,7 @@ def set_inverse_temperature(model: Model, value: float) -> None:
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Turn Ctrl-C into a question that the loop asks between steps; a second Ctrl-C ends at once."""
+    """Turn Ctrl-C and SIGTERM into a question that the loop asks between steps; the second ends at once."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
@@ -406,8 +447,14 @@ def interruptible() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         seen.set()
 
-    before = signal.signal(signal.SIGINT, remember)
+    before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
+    is_lost = False
     try:
         yield seen.is_set
+    except ProcessLost:  # the launcher sends SIGTERM to those who are left; they shall tell the reason first
+        is_lost = True
+        raise
     finally:
-        signal.signal(signal.SIGINT, before)
+        if not is_lost:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -1,7 +1,20 @@
-"""Which of several processes this one is, and on which device it computes."""
+"""Which of several processes this one is, on which device it computes, and what it says when another is lost."""
 
 import torch
-from accelerate import PartialState
+from accelerate import Accelerator, DistributedType, PartialState
+
+# Every process holds the whole model, so that any of them can write it.
+REPLICATED = (
+    DistributedType.NO,
+    DistributedType.MULTI_CPU,
+    DistributedType.MULTI_GPU,
+    DistributedType.MULTI_NPU,
+    DistributedType.MULTI_XPU,
+)
+
+
+class ProcessLost(ConnectionError):
+    """Another process of a run has ended, and the run cannot go on without it."""
 
 
 def processes(device: str = "auto") -> PartialState:
@@ -22,3 +35,17 @@ def processes(device: str = "auto") -> PartialState:
         PartialState._reset_state()  # an earlier run in this process was on another device
         state = PartialState(cpu=on_cpu)
     return state
+
+
+def check_replicated(accelerator: Accelerator) -> None:
+    """Raise if the launcher was told to cut the model into pieces."""
+    if accelerator.distributed_type not in REPLICATED:
+        raise ValueError(
+            f"training keeps the whole model in every process, and the launcher asks for "
+            f"{accelerator.distributed_type.value}; launch with distributed_type MULTI_GPU or MULTI_CPU"
+        )
+
+
+def is_loss(error: RuntimeError) -> bool:
+    """Whether an error says that another process cannot be reached any more."""
+    return isinstance(error, torch.distributed.DistError) or "gloo" in str(error)
