@@ -2,7 +2,7 @@
 
 import { latest, post } from "./client.js";
 import { byId, element, setBusy } from "./dom.js";
-import { css, diverging } from "./palette.js";
+import { css, diverging, largest } from "./palette.js";
 
 const PAINTED = 12; // pixels of the painted picture per pixel of the network's
 const SPREAD = 0.6; // standard deviation of a place over the picture, in steps of the grid
@@ -59,7 +59,7 @@ export function createOrigins(page) {
 
   /** @param {number[][]} shares @param {(cell: number[]|null) => void} point */
   const cellTable = (shares, point) => {
-    const most = Math.max(...shares.flat().map(Math.abs), 1e-9);
+    const most = largest(shares);
     const rows = shares.map((cells, row) => element("tr", {}, ...cells.map((share, column) => {
       const cell = element("td", {
         text: share.toFixed(0), onpointerenter: () => point([row, column]), onpointerleave: () => point(null),
@@ -94,7 +94,7 @@ function paintOver(canvas, picture, places, cell, isInk) {
   context.drawImage(picture, Math.min((width - picture.width) / 2, 0), Math.min((height - picture.height) / 2, 0));
   context.filter = "none";
   const shares = overPixels(places);
-  const most = Math.max(...shares.flat().map(Math.abs), 1e-9);
+  const most = largest(shares);
   if (isInk) context.globalCompositeOperation = "multiply";
   shares.forEach((line, y) => line.forEach((share, x) => {
     context.fillStyle = css(diverging(share / most, 190));

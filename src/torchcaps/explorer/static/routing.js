@@ -3,7 +3,7 @@
 import { latest, post } from "./client.js";
 import { byId, fillSelect, setBusy, setSlider } from "./dom.js";
 import { createView } from "./routing_view.js";
-import { extent, scales } from "./trace.js";
+import { extent, ranges } from "./trace.js";
 
 const MOVE = 550; // milliseconds from one iteration to the next
 const HOLD = 1150; // milliseconds per iteration while playing
@@ -41,7 +41,7 @@ export function createRouting(page) {
       answers.push(await post("/api/trace", { ...request, routing, classes: first.plane.classes }));
     }
     traces = answers;
-    frames = { box: extent(traces), most: scales(traces) };
+    frames = { box: extent(traces), found: ranges(traces) };
     time = wanted();
     return redraw();
   }, page.refused, (busy) => setBusy(panel, busy));

@@ -4,7 +4,7 @@ import { showBars } from "./bars.js";
 import { drawn, element, signed } from "./dom.js";
 import { classColour, diverging, paintMatrix, sequential } from "./palette.js";
 import { paintPlane } from "./plane.js";
-import { mapOf, stepAt, transposed } from "./trace.js";
+import { mapOf, stepAt, transposed, within } from "./trace.js";
 
 const MOST_NAMES = 12; // more classes than this have no names below the maps
 const SHAPES = [ // the markers of plane.js
@@ -37,9 +37,9 @@ export function createView(page) {
   /**
    * @param {import("./trace.js").Trace} trace
    * @param {number} time
-   * @param {{box: any, most: any}} frames extent and colours, shared by views side by side
+   * @param {{box: any, found: any}} frames extent and colours, shared by views side by side
    */
-  const show = (trace, time, { box, most }) => {
+  const show = (trace, time, { box, found }) => {
     const step = stepAt(trace.steps, time);
     const { classes, variance_shares: shares } = trace.plane;
     const count = trace.routing.num_iterations;
@@ -51,7 +51,7 @@ export function createView(page) {
     barsTitle.textContent = t("activationsNow");
     bars.setAttribute("aria-label", t("activationsNow"));
     showBars(bars, labels, step.activations, step.activations.indexOf(Math.max(...step.activations)));
-    paintPlane(canvas, trace, step, Math.min(time, trace.steps.length - 1), box, most.point);
+    paintPlane(canvas, trace, step, Math.min(time, trace.steps.length - 1), box, Math.max(found.point.most, 1e-9));
     const centres = classes.map((index) => `${labels[index]} ${step.activations[index].toFixed(2)}`).join(", ");
     canvas.setAttribute("aria-label", t("planeLabel", { centres }));
     legend.replaceChildren(
@@ -62,8 +62,12 @@ export function createView(page) {
       element("span", { class: "muted", text: t("variance", { share: Math.round(100 * (shares[0] + shares[1])) }) }));
     const shown = classes.map((index) => [labels[index], mapOf(step.by_place, index)]);
     const names = labels.length > MOST_NAMES ? [] : labels;
-    if (maps.dataset.key !== JSON.stringify([classes, t("byType")])) {
-      maps.dataset.key = JSON.stringify([classes, t("byType")]);
+    const rounded = (/** @type {{least: number, most: number}} */ { least, most }) =>
+      ({ least: least.toFixed(2), most: most.toFixed(2) });
+    const byType = t("byType", rounded(found.type));
+    const key = JSON.stringify([classes, byType]);
+    if (maps.dataset.key !== key) {
+      maps.dataset.key = key;
       const picture = (/** @type {string} */ label, kind = "") =>
         element("canvas", { class: `matrix ${kind}`, role: "img", "aria-label": label });
       maps.replaceChildren(
@@ -72,14 +76,15 @@ export function createView(page) {
             framed(t("className", { label }), picture(t("placeLabel", { label }), "square")))),
           element("p", { class: "small muted scale" })),
         element("div", { class: "tables" },
-          framed(t("byType"), picture(t("byType")), names), framed(t("poses"), picture(t("poses"), "poses"), names)));
+          framed(byType, picture(byType), names), framed(t("poses"), picture(t("poses"), "poses"), names)));
     }
-    maps.querySelector(".scale").textContent = t("byPlace", { most: most.place.toFixed(2) });
+    maps.querySelector(".scale").textContent = t("byPlace", rounded(found.place));
     const pictures = [...maps.querySelectorAll("canvas")];
     shown.forEach(([, map], place) =>
-      paintMatrix(pictures[place], /** @type {any} */ (map), (value) => sequential(value / most.place)));
-    paintMatrix(pictures[shown.length], step.by_type, (value) => sequential(value / most.type));
-    paintMatrix(pictures[shown.length + 1], transposed(step.poses), (value) => diverging(value / most.pose));
+      paintMatrix(pictures[place], /** @type {any} */ (map), (value) => sequential(within(value, found.place))));
+    paintMatrix(pictures[shown.length], step.by_type, (value) => sequential(within(value, found.type)));
+    const longest = Math.max(-found.pose.least, found.pose.most, 1e-9);
+    paintMatrix(pictures[shown.length + 1], transposed(step.poses), (value) => diverging(value / longest));
   };
   return { root, show };
 }

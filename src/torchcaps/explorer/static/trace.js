@@ -60,17 +60,22 @@ export function extent(traces) {
 }
 
 /**
- * The largest values of all traces, so that pictures side by side share their colours.
+ * The ranges of values in all traces, so that pictures side by side share their colours.
  * @param {Trace[]} traces
- * @returns {{place: number, type: number, pose: number, point: number}}
+ * @returns {Record<"place" | "type" | "pose" | "point", {least: number, most: number}>}
  */
-export function scales(traces) {
-  const most = (/** @type {(step: Step, trace: Trace) => any} */ pick) => Math.max(
-    ...traces.flatMap((trace) => trace.steps.flatMap((step) => pick(step, trace).flat(3).map(Math.abs))), 1e-9);
+export function ranges(traces) {
+  const range = (/** @type {(step: Step, trace: Trace) => any} */ pick) => {
+    const values = traces.flatMap((trace) => trace.steps.flatMap((step) => pick(step, trace).flat(3)));
+    return { least: Math.min(...values), most: Math.max(...values) };
+  };
   return {
-    place: most((step, { plane }) => plane.classes.map((index) => mapOf(step.by_place, index))),
-    type: most((step) => step.by_type),
-    pose: most((step) => step.poses),
-    point: most((step) => step.point_couplings),
+    place: range((step, { plane }) => plane.classes.map((index) => mapOf(step.by_place, index))),
+    type: range((step) => step.by_type),
+    pose: range((step) => step.poses),
+    point: range((step) => step.point_couplings),
   };
 }
+
+/** Where a value lies in a range, 0 to 1. @param {number} value @param {{least: number, most: number}} range */
+export const within = (value, { least, most }) => (value - least) / Math.max(most - least, 1e-9);

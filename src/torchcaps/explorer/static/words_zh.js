@@ -84,8 +84,8 @@ export const CHINESE = {
   planeLabel: "平面上的投票。所示各类的激活值：{centres}",
   variance: "占投票方差的 {share} %",
   placeLabel: "图中各处对类 {label} 的耦合系数",
-  byPlace: "图中各处对各类的耦合系数，暗为 0，亮为 {most}",
-  byType: "各种胶囊（行）对各类的耦合系数",
+  byPlace: "图中各处对各类的耦合系数，暗为 {least}，亮为 {most}",
+  byType: "各种胶囊（行）对各类的耦合系数，暗为 {least}，亮为 {most}",
   poses: "各类的姿态，逐个分量（行）",
 
   originsLead: "图中每一处为这一类的姿态贡献了多少。把指针移到格子上，可以看到它所看的窗口。",
