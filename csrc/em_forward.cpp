@@ -29,7 +29,7 @@ class Forward {
     for (Worker& worker : workers_) {
       worker.gaussians = take(windows * Gaussians<T>::registers(layout_));
       worker.records = take(windows * records());
-      worker.shift = take(windows * layout_.entries());
+      worker.origin = take(windows * layout_.entries());
       worker.sums = take(windows * Sums<T>::registers(layout_));
       worker.again = context_.frame.template take<uint8_t>(windows);
       worker.bench.take(context_.frame, layout_, context_.plan.most_sights, context_.global);
@@ -51,7 +51,7 @@ class Forward {
   struct Worker {
     Vec<T>* gaussians;  // [windows]: where this iteration's votes are measured from
     Vec<T>* records;    // [windows][vectors]: what this iteration finds
-    Vec<T>* shift;      // [windows][vectors][D]: new mean - old mean
+    Vec<T>* origin;     // [windows][vectors][D]: the new mean, where the votes are measured from again
     uint8_t* again;     // [windows]: the variance has to be taken again
     Vec<T>* sums;       // [windows]: over the children this worker visits
     Bench<T> bench;
@@ -138,12 +138,12 @@ class Forward {
           if (again && !again[w]) continue;
           Vec<T>* delta = bench.delta + k * Block * layout_.entries();
           Vec<T>* weight = bench.coupling + k * Block * layout_.vectors;
-          if (t == 0) {
-            const Vec<T>* centre = gaussians + sights[k].window * Gaussians<T>::registers(layout_);
+          if (t == 0) weigh_uniformly<Block>(bench, offset, context_.first_coupling(num_sights), weight);
+          if (t == 0 || again) {
+            const Vec<T>* centre = again ? shared.origin + w * layout_.entries()
+                                         : gaussians + sights[k].window * Gaussians<T>::registers(layout_);
             context_.template centre_votes<Block>(bench, sights[k], offset, centre, delta);
-            weigh_uniformly<Block>(bench, offset, context_.first_coupling(num_sights), weight);
           }
-          if (again) recentre<Block>(delta, shared.shift + w * layout_.entries());
           const Sums<T> sums(self.sums + w * Sums<T>::registers(layout_), layout_);
           accumulate<Block, T>(delta, weight, layout_.vectors, layout_.size, sums);
         }
@@ -160,12 +160,6 @@ class Forward {
     }
   }
 
-  template <int Block>
-  void recentre(Vec<T>* delta, const Vec<T>* shift) const {
-    for (int m = 0; m < Block; m++)
-      for (int h = 0; h < layout_.entries(); h++) delta[m * layout_.entries() + h] -= shift[h];
-  }
-
   // Adds up what the workers of a team have summed for a window.
   void gather(const Team& team, int home, int64_t w) {
     const int64_t count = Sums<T>::registers(layout_);
@@ -177,7 +171,7 @@ class Forward {
   bool fit(Worker& shared, int64_t w, bool again) const {
     const Sums<T> sums(shared.sums + w * Sums<T>::registers(layout_), layout_);
     const Vec<T>* centre = shared.gaussians + w * Gaussians<T>::registers(layout_);
-    Vec<T>* shift = shared.shift + w * layout_.entries();
+    Vec<T>* origins = shared.origin + w * layout_.entries();
     const T least = T(smallest_mass), epsilon = T(options_.variance_epsilon);
     const Vec<T> zero{}, one = zero + T(1);
     bool far = false;
@@ -190,7 +184,7 @@ class Forward {
       record.mass() = mass;
       for (int h = 0; h < layout_.size; h++) {
         const int at = v * layout_.size + h;
-        const Vec<T> origin = again ? centre[at] + shift[at] : centre[at];
+        const Vec<T> origin = again ? origins[at] : centre[at];
         const Vec<T> first = sums.first[at] * inverse;
         const Vec<T> move = first - origin * (one - share);
         const Vec<T> spread = sums.second[at] * inverse - move * (first + first - move * share);
@@ -198,7 +192,7 @@ class Forward {
         record.mean()[h] = origin + move;
         record.variance()[h] = variance;
         if (again) continue;
-        shift[at] = move;
+        origins[at] = origin + move;
         const auto harmed = (move * move > recentre_limit<T> * variance) & ~starved;
         for (int lane = 0; lane < Simd<T>::width; lane++) far |= harmed[lane] != 0;
       }

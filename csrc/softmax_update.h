@@ -96,12 +96,14 @@ class SoftmaxUpdate {
   // A parent without mass has centre 0 and no gradient; below the bound its gradients would overflow.
   static T inverse_mass(T mass) { return mass > smallest_mass ? T(1) / mass : T(0); }
   static constexpr T smallest_mass = sizeof(T) == 4 ? T(1e-30) : T(1e-290);
+  // A vector that is not longer has no direction: its square underflows, and 1 / |s| would carry gradients away.
+  static constexpr T shortest = sizeof(T) == 4 ? T(1e-19) : T(1e-150);
 
   T query_scale(int64_t t, const T* sums, const T* mass, int64_t vector) const {
     if (options_.algorithm == kmeans_euclidean) return inverse_mass(mass[vector]);
     const T length = norm(sums);
     if (options_.algorithm == dynamic_routing) return length / (k_ + length * length);
-    if (length == 0) return 0;
+    if (length <= shortest) return 0;
     return T(options_.algorithm == kmeans_dot ? options_.inverse_temperature : 1 / options_.alphas[t]) / length;
   }
 
@@ -114,10 +116,10 @@ class SoftmaxUpdate {
     for (int64_t d = 0; d < size_; d++) grad_s[d * lanes_] = scale * grad[d * lanes_] + along * s[d * lanes_];
   }
 
-  // v = scale s / |s|: ds = scale (g - (v.g) v / scale^2) / |s|, and 0 at s = 0.
+  // v = scale s / |s|: ds = scale (g - (v.g) v / scale^2) / |s|, and 0 where s has no direction.
   void normalise_backward(const T* s, const T* grad, T scale, T* grad_s) const {
     const T length = norm(s);
-    const T inverse = length > 0 ? T(1) / length : T(0);
+    const T inverse = length > shortest ? T(1) / length : T(0);
     const T along = dot(s, grad) * inverse * inverse;
     for (int64_t d = 0; d < size_; d++)
       grad_s[d * lanes_] = scale * inverse * (grad[d * lanes_] - along * s[d * lanes_]);

@@ -31,8 +31,7 @@ BACKENDS = ("chunked", "fused")
 SIZES = (1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17)
 LARGEST = 1e6  # of any vote; poses and weights share it
 # A backend may differ from the reference by what rounding of the input does to the reference itself, times this, and
-# by these shares of the largest entry. Degenerate votes amplify the rounding inside a sum as well: all votes equal to
-# 1e5 have a variance of 0, which a mean that is wrong in the last bit raises far above the variance's least value.
+# by these shares of the largest entry.
 ROUNDING = 300.0
 PLAIN = {torch.float32: 1e-4, torch.float64: 1e-9}
 EXTREME = {torch.float32: 5e-3, torch.float64: 1e-6}
@@ -228,6 +227,19 @@ def _options(choose: random.Random, algorithm: str, kind: str) -> dict[str, Any]
     return options
 
 
+def is_ill_posed(problem: Problem, expected: dict[str, Tensor], beside: list[dict[str, Tensor]]) -> bool:
+    """Whether rounding alone decides who gets a child, so that only finite answers can be asked for.
+
+    In EM that is so where the rounding of a vote, squared, is not small beside the least variance: equal votes of 1e5
+    in float32 have a mean that is wrong by 0.01, a hundred deviations of 1e-6.
+    """
+    unstable = max(distance(expected["coupling"], other["coupling"]) for other in beside) > 1e-3
+    if problem.algorithm != "em" or unstable:
+        return unstable
+    rounding = 8 * torch.finfo(problem.dtype).eps * largest(problem.describe(problem.leaves).materialise())
+    return rounding**2 > 1e-3 * problem.options["eps_var"]
+
+
 def check(problem: Problem) -> tuple[list[str], list[str]]:
     """What is wrong with the answers to a problem, and the backends that answered."""
     epsilon = torch.finfo(problem.dtype).eps
@@ -237,6 +249,8 @@ def check(problem: Problem) -> tuple[list[str], list[str]]:
     beside = [problem.solve("reference", nudge=4 * epsilon, noise_seed=seed) for seed in range(3)]
     if problem.dtype == torch.float32:
         beside.append(problem.to(torch.float64).solve("reference"))
+    ill_posed = is_ill_posed(problem, expected, beside)
+    steepest = max(largest(value) for name, value in expected.items() if name.startswith("gradient"))
     for backend in BACKENDS:
         if problem.refusal(backend) is not None:
             continue
@@ -247,9 +261,13 @@ def check(problem: Problem) -> tuple[list[str], list[str]]:
             if not value.isfinite().all():
                 wrong.append(f"{backend}: {name} is not finite")
                 continue
+            if ill_posed:
+                continue
             exact = expected[name]
-            moved = max((distance(exact, other[name]) for other in beside), default=0.0)
+            moved = max(distance(exact, other[name]) for other in beside)
             allowed = ROUNDING * moved + tolerance * largest(exact) + 1e-30
+            if name.startswith("gradient"):  # parts that cancel leave their rounding
+                allowed += ROUNDING * epsilon * steepest
             if (error := distance(exact, value)) > allowed:
                 wrong.append(f"{backend}: {name} differs by {error:.2e}, rounding explains {allowed:.2e}")
     return wrong, answered

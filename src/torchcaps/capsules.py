@@ -68,14 +68,14 @@ def length(poses: Tensor, *, keepdim: bool = False) -> Tensor:
 
 
 def normalise(poses: Tensor) -> Tensor:
-    """s / |s| over the last axis, exactly; 0 with zero gradient at s = 0.
+    """s / |s| over the last axis, exactly; 0 with zero gradient where |s| is 0, or so small that 1 / |s| overflows.
 
     Example:
         >>> normalise(torch.tensor([3.0, 4.0]))
         tensor([0.6000, 0.8000])
     """
     norm = length(poses, keepdim=True)
-    is_zero = norm == 0
+    is_zero = norm <= (1e-150 if poses.dtype == torch.float64 else 1e-19)  # the square would underflow
     return torch.where(is_zero, torch.zeros_like(poses), poses / torch.where(is_zero, torch.ones_like(norm), norm))
 
 
