@@ -31,10 +31,10 @@ BACKENDS = ("chunked", "fused")
 SIZES = (1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17)
 LARGEST = 1e6  # of any vote; poses and weights share it
 # A backend may differ from the reference by what rounding of the input does to the reference itself, times this, and
-# by these shares of the largest entry.
+# by these shares of the largest entry. A child 1e5 times as large as the others costs EM's kernel digits of gradients.
 ROUNDING = 300.0
 PLAIN = {torch.float32: 1e-4, torch.float64: 1e-9}
-EXTREME = {torch.float32: 5e-3, torch.float64: 1e-6}
+EXTREME = {torch.float32: 5e-2, torch.float64: 1e-4}
 
 
 @dataclass
