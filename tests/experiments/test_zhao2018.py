@@ -41,6 +41,13 @@ def test_baseline_without_a_network(tmp_path, several):
         assert result["sample_f1"] > 0.7
 
 
+def test_a_class_that_no_training_text_has_alone_has_no_probability():
+    classifier = zhao2018.LogisticRegression().fit(np.eye(2), [0, 2])
+    probabilities = zhao2018.class_probabilities(classifier, np.eye(2), 4)
+    assert (probabilities[:, [1, 3]] == 0).all()
+    assert probabilities.argmax(1).tolist() == [0, 2]
+
+
 def test_rows_of_both_scales():
     experiment = find_experiment("zhao2018")
     full, quick = experiment.choose_rows("full"), experiment.choose_rows("quick")
@@ -55,6 +62,8 @@ def test_rows_of_both_scales():
     assert {"routing": "em"} in options
     assert {row.config.text.vectors for row in full} == {zhao2018.VECTORS, None}
     assert all(row.config.text.vectors is None for row in quick)
+    evidence = {row.config.data for row in full if row.config.model_options.get("word_evidence") is False}
+    assert evidence == set(zhao2018.WITHOUT_EVIDENCE)
 
 
 def test_rows_run_in_the_harness(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from torchcaps.training.text import new_text_model
 
 BATCH_SIZE = 64
 LEAST_BATCHES = 4  # small data are cut into as many batches, so that their gradients differ
-LEAST_EPOCHS, MOST_EPOCHS, STEPS = 8, 40, 600  # few texts are seen more often
+LEAST_EPOCHS, MOST_EPOCHS, STEPS = 4, 40, 250  # few texts are seen more often
 
 
 class CapsuleTextClassifier(CapsuleClassifier):
