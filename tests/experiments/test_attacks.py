@@ -63,6 +63,7 @@ def test_quick(digits, tmp_path, monkeypatch):
         assert (tmp_path / f"digits-{name}-seed-0.png").exists()
 
 
+@pytest.mark.slow
 def test_toys(tmp_path, monkeypatch, digits):
     (tmp_path / "pairs").mkdir()
     write_pairs(tmp_path / "pairs")

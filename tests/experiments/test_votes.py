@@ -80,6 +80,7 @@ def test_quick(digits, tmp_path, monkeypatch):
     assert (tmp_path / "digits-iterations-seed-0.png").exists()
 
 
+@pytest.mark.slow
 def test_toys(digits, tmp_path, monkeypatch):
     (tmp_path / "pairs").mkdir()
     write_pairs(tmp_path / "pairs")

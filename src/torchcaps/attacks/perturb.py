@@ -70,8 +70,8 @@ def perturb(
         epsilon: largest change of a pixel, where 1 is the whole range from black to white.
         method: name of one of METHODS, or a Method.
         targeted: go towards `classes` instead of away from them.
-        loss: "cross_entropy" of the model's probabilities, which is never flat, or "own", the one it was trained with;
-            margin and spread loss have no gradient at all where the answer is right by more than the margin.
+        loss: "cross_entropy" of the model's probabilities, or "own", the default loss of the model; margin and spread
+            loss have no gradient at all where the answer is right by more than the margin.
         seed: of random starts.
         batch_size: images at a time.
 
