@@ -9,7 +9,10 @@ from sphinx.errors import SphinxError
 
 LETTERS = re.compile(r'(?:<mi mathvariant="normal">\w</mi>){2,}')
 COMPOUND = re.compile(r"<mo><mrow><mo>([^<]*)</mo></mrow></mo><mo>([^<]*)</mo>")
-FUNCTION = re.compile(r"(?P<before></(?:mi|mn|msub|msup|msubsup|mfrac)>)?(?P<name><mi>(?:ln|log|exp|arctan)</mi>)")
+FUNCTION = re.compile(
+    r"(?P<before></(?:mi|mn|msub|msup|msubsup|mfrac|msqrt)>)?"  # what may stand directly before the name
+    r"(?P<name><mi>(?:ln|log|exp|arctan)</mi>)"
+)
 SPACE = '<mspace width="0.167em" />'
 PARENTHESIS = re.compile(r"<mo[^>]*>&#x00028;")
 BAR = '<mo stretchy="false">&#x0007C;</mo>'
