@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from torchcaps.data.toys.shapes import CATEGORIES
 from torchcaps.encoding import TextEncoding
-from torchcaps.explorer import Service, create_app
+from torchcaps.explorer import Limits, Service, create_app
 from torchcaps.explorer.images import to_base64
 from torchcaps.models import Model, create_model
 from torchcaps.predictor import new_predictor
@@ -47,7 +47,7 @@ def service() -> Service:
 
 @pytest.fixture(scope="session")
 def client(service) -> Iterator[TestClient]:
-    with TestClient(create_app(service)) as client:
+    with TestClient(create_app(service, limits=Limits(seconds=60))) as client:  # machines may be busy
         yield client
 
 
