@@ -383,6 +383,10 @@ def test_a_link_restores_what_was_seen(visit):
     page.select_option("#theme", "dark")
     expect(page).to_have_url(re.compile("theme=dark"))
     link, seen = "#" + urlsplit(page.url).fragment, pixels(page, "#seen")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.click("#copy-link")
+    expect(page.locator("#announcer")).to_contain_text("链接已复制")
+    assert page.evaluate("navigator.clipboard.readText()") == page.url
     other = visit(link)
     assert pixels(other, "#seen") == seen
     for selector in ("#answer", "#step-label", "#activations", "#routing-views .bars >> nth=1", "#tab-text"):

@@ -16,7 +16,7 @@ import { createToys } from "./toys.js";
 /**
  * What the views are given.
  * @typedef {ReturnType<typeof createPage>} Page
- * @typedef {{tab: string, keys: string[], refresh: () => void, redraw: () => any, stale?: boolean}} View
+ * @typedef {{tab: string, keys: string[], model: () => any, refresh: () => void, redraw: () => any, stale?: boolean}} View
  */
 
 /** @param {any} catalogue the answer of /api/models */
@@ -112,6 +112,7 @@ function watchState(page, views, redrawAll) {
   };
   const freshen = () => {
     const open = views.find(({ tab }) => tab === store.get().tab);
+    showAbout(page, open?.model());
     if (!open?.stale) return;
     open.stale = false;
     open.refresh();
@@ -166,13 +167,13 @@ function wireHeader(page) {
   });
 }
 
-/** @param {Page} page */
-function showAbout(page) {
-  const { model, t, catalogue } = page;
-  const { title, num_parameters: count, accuracy, dataset } = model("capsules");
-  const known = accuracy === null ? "" : t("aboutAccuracy", { accuracy: (100 * accuracy).toFixed(2), dataset: dataset ?? "?" });
-  const parameters = count.toLocaleString(page.language());
-  byId("about").textContent = t("about", { version: catalogue.version, model: title, parameters, accuracy: known });
+/** What is known of a model. @param {Page} page @param {any} model */
+function showAbout({ catalogue, language, t }, model) {
+  if (!model) return;
+  const { title, num_parameters: count, accuracy, dataset } = model;
+  const right = accuracy === null ? "" : t("aboutAccuracy", { accuracy: (100 * accuracy).toFixed(2), dataset: dataset ?? "?" });
+  const parameters = count.toLocaleString(language());
+  byId("about").textContent = t("about", { version: catalogue.version, model: title, parameters, accuracy: right });
 }
 
 async function start() {
@@ -187,7 +188,6 @@ async function start() {
   const redrawAll = () => {
     answer?.redraw();
     pad?.retitle();
-    if (hasCapsules) showAbout(page);
     for (const view of views) if (!view.stale) view.redraw();
   };
   for (const view of views) view.stale = true;
@@ -200,7 +200,6 @@ async function start() {
   }) : null;
   if (pad) {
     pad.retitle();
-    showAbout(page);
     pad.show();
   } else {
     byId("room-digit").replaceChildren(element("p", { class: "note", text: page.t("noModel") }));

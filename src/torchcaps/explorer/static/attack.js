@@ -51,7 +51,7 @@ export function createAttack(page) {
   store.listen((_, changed) => {
     if (["attack", "epsilon", "attackSteps"].some((key) => changed.has(key))) showControls();
   });
-  return { tab: "attack", keys: ["attack", "epsilon", "attackSteps"], refresh: ask, redraw };
+  return { tab: "attack", keys: ["attack", "epsilon", "attackSteps"], model: () => models[0], refresh: ask, redraw };
 }
 
 /** One network under attack. @param {import("./app.js").Page} page @param {any} model @param {string} role */

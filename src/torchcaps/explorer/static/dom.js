@@ -77,5 +77,8 @@ export function setBusy(panel, busy) {
   panel.setAttribute("aria-busy", String(busy));
 }
 
-/** @param {number} value @param {number} digits @returns {string} with a true minus sign */
-export const signed = (value, digits) => `${value < 0 ? "−" : ""}${Math.abs(value).toFixed(digits)}`;
+/** @param {number} value @param {number} digits @returns {string} with a true minus sign, and none at zero */
+export function signed(value, digits) {
+  const size = Math.abs(value).toFixed(digits);
+  return value < 0 && Number(size) > 0 ? `−${size}` : size;
+}

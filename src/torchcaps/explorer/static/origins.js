@@ -72,7 +72,7 @@ export function createOrigins(page) {
 
   byId("origins-class").addEventListener("change", (/** @type {any} */ event) =>
     store.set({ originsClass: event.target.value === "" ? null : Number(event.target.value) }));
-  return { tab: "origins", keys: ["originsClass"], refresh: ask, redraw };
+  return { tab: "origins", keys: ["originsClass"], model: () => model, refresh: ask, redraw };
 }
 
 /**

@@ -102,16 +102,22 @@ export function createPad(page, onPicture) {
     open(event.target.files[0]);
     event.target.value = "";
   });
-  const frame = byId("pad-frame");
-  frame.addEventListener("dragover", (/** @type {DragEvent} */ event) => {
+  const frame = byId("pad-frame"); // the whole page takes files: one dropped beside the pad must not replace it
+  const hasFiles = (/** @type {DragEvent} */ event) => event.dataTransfer?.types.includes("Files");
+  document.addEventListener("dragover", (event) => {
+    if (!hasFiles(event)) return;
     event.preventDefault();
     frame.classList.add("over");
   });
-  frame.addEventListener("dragleave", () => frame.classList.remove("over"));
-  frame.addEventListener("drop", (/** @type {DragEvent} */ event) => {
+  document.addEventListener("dragleave", () => frame.classList.remove("over"));
+  document.addEventListener("drop", (event) => {
+    if (!hasFiles(event)) return;
     event.preventDefault();
     frame.classList.remove("over");
-    open(event.dataTransfer?.files[0]);
+    if (!byId("room-digit").hidden) open(event.dataTransfer?.files[0]);
+  });
+  document.addEventListener("paste", (event) => {
+    if (!byId("room-digit").hidden) open(event.clipboardData?.files[0]);
   });
 
   /** @returns {Promise<HTMLCanvasElement|null>} the picture as the network sees it, null if there is none */

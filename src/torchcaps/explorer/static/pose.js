@@ -81,5 +81,5 @@ export function createPose(page) {
   byId("pose-reset").addEventListener("click", () => store.set({ offsets: null }));
   byId("pose-class").addEventListener("change", (/** @type {any} */ event) =>
     store.set({ poseClass: event.target.value === "" ? null : Number(event.target.value), offsets: null }));
-  return { tab: "pose", keys: ["poseClass"], refresh: ask, redraw: build };
+  return { tab: "pose", keys: ["poseClass"], model: () => model, refresh: ask, redraw: build };
 }

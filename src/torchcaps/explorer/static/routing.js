@@ -167,6 +167,7 @@ export function createRouting(page) {
   return {
     tab: "routing",
     keys: ["algorithm", "iterations", "versus", "versusIterations"],
+    model: () => model,
     refresh: () => {
       showControls();
       ask();

@@ -6,6 +6,7 @@ import { byId, element, fillSelect, setBusy, signed } from "./dom.js";
 import { css, diverging } from "./palette.js";
 
 const START = { english: "a warm and funny film with a wonderful cast", chinese: "这家酒店的服务很好，房间干净，下次还会再来" };
+const FAINT = 0.08; // words that say less than this share of what the strongest says are not marked
 
 /** @param {import("./app.js").Page} page */
 export function createText(page) {
@@ -87,9 +88,10 @@ export function createText(page) {
 
   /** @param {{word: string, value: number}} one @param {number} most */
   const colouredWord = ({ word, value }, most) => {
-    const number = `${value < 0 ? "" : "+"}${signed(value, 2)}`;
-    const made = element("span", { class: `word ${value < 0 ? "against" : "for"}` },
-      element("span", { class: "word-text", text: word }), element("span", { class: "word-value", text: number }));
+    const number = signed(value, most < 0.1 ? 3 : 2);
+    const side = Math.abs(value) < FAINT * most ? "faint" : value < 0 ? "against" : "for";
+    const made = element("span", { class: `word ${side}` }, element("span", { class: "word-text", text: word }),
+      element("span", { class: "word-value", text: value > 0 && Number(number) > 0 ? `+${number}` : number }));
     made.style.backgroundColor = css(diverging(value / most, 140));
     return made;
   };
@@ -104,7 +106,8 @@ export function createText(page) {
   document.querySelectorAll("input[name=text-language]").forEach((input) =>
     input.addEventListener("change", (/** @type {any} */ event) =>
       store.set({ textModel: event.target.value, sentence: null, textClass: null })));
-  return { tab: "text", keys: ["sentence", "textClass", "textModel"], refresh: ask, redraw };
+  const model = () => page.model(role());
+  return { tab: "text", keys: ["sentence", "textClass", "textModel"], model, refresh: ask, redraw };
 }
 
 /** @param {string} text */

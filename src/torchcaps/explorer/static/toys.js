@@ -193,5 +193,5 @@ export function createToys(page) {
       point(Math.min(state.node, last.why.tree.nodes.length - 1));
     }
   });
-  return { tab: "toys", keys: ["toy"], refresh: ask, redraw };
+  return { tab: "toys", keys: ["toy"], model: () => model, refresh: ask, redraw };
 }
