@@ -1,9 +1,11 @@
 """The trained models that come with the package: small, described, and as good as their card says."""
 
+import numpy as np
 import pytest
 
 import torchcaps
 from torchcaps.data import load_data
+from torchcaps.data.load import EMBEDDED
 from torchcaps.models.base import SHIPPED, read_config
 
 NAMES = sorted(folder.name for folder in SHIPPED.iterdir()) if SHIPPED.is_dir() else []
@@ -28,6 +30,15 @@ def test_shipped_models_read_the_embedded_digits(name):
 
 def test_there_is_a_model_for_digits():
     assert "capsnet-small-mnist" in NAMES
+
+
+def test_the_model_of_toys_knows_toys_that_it_never_saw():
+    with np.load(EMBEDDED / "toys.npz", allow_pickle=False) as file:
+        images, labels = file["images"], file["labels"]
+    accuracy = (torchcaps.load("matrix-capsnet-small-toys").predict(images) == labels).mean()
+    claimed = read_config(SHIPPED / "matrix-capsnet-small-toys")["card"]["accuracy"]
+    assert claimed > 0.85
+    assert accuracy > claimed - 3 * (claimed * (1 - claimed) / len(labels)) ** 0.5
 
 
 SENTENCES = {

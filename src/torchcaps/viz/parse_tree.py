@@ -58,7 +58,7 @@ def parse_tree(
 
     What a child i gives to a parent j is :math:`c_{ij} a_i`, its coupling times its activation. From the class
     downwards every capsule hangs on that parent of the tree to which it gives most, and every parent keeps those that
-    give most. Which classes are alike is seen from trees of several of them.
+    give most, no two of the same place: many types at one place see the same pixels.
 
     Args:
         model: a matrix network.
@@ -78,7 +78,8 @@ def parse_tree(
         raise ValueError(f"chosen must be between 0 and {len(activations_J) - 1}, got {root}")
     found: list[dict[int, Link]] = [{root: Link(-1, 1.0, 1.0)}]
     for above, below, most in zip(layers[:0:-1], layers[-2::-1], breadth, strict=True):
-        found.append(strongest_children(above.coupling, below.activations.reshape(-1), list(found[-1]), most))
+        num_types = below.activations.shape[-1]
+        found.append(strongest_children(above.coupling, below.activations.ravel(), list(found[-1]), most, num_types))
     children: dict[int, list[ParseNode]] = {}
     for depth, (layer, links) in enumerate(zip(layers, reversed(found), strict=True)):
         nodes: dict[int, list[ParseNode]] = {}
@@ -142,18 +143,20 @@ def flat(result: RoutingResult, seen_PS: np.ndarray | None, num_children: int) -
 
 
 def strongest_children(
-    coupling_IJ: np.ndarray | None, activations_I: np.ndarray, parents: list[int], most: int
+    coupling_IJ: np.ndarray | None, activations_I: np.ndarray, parents: list[int], most: int, num_types: int
 ) -> dict[int, Link]:
-    """Of each parent, up to `most` children that give it more than they give any other of these parents."""
+    """Of each parent, up to `most` children of different places that give it more than any other of these parents."""
     assert coupling_IJ is not None
     given_IP = coupling_IJ[:, parents] * activations_I[:, None]
     share_IP = given_IP / np.maximum(given_IP.sum(0), 1e-30)
     owners_I = given_IP.argmax(1)
     links: dict[int, Link] = {}
-    for place, parent in enumerate(parents):
-        own = np.flatnonzero((owners_I == place) & (given_IP[:, place] > 0))
-        for child in own[np.argsort(-given_IP[own, place], kind="stable")][:most].tolist():
-            links[child] = Link(parent, float(coupling_IJ[child, parent]), float(share_IP[child, place]))
+    for column, parent in enumerate(parents):
+        own = np.flatnonzero((owners_I == column) & (given_IP[:, column] > 0))
+        own = own[np.argsort(-given_IP[own, column], kind="stable")]
+        _, first = np.unique(own // num_types, return_index=True)  # the strongest of each place
+        for child in own[np.sort(first)][:most].tolist():
+            links[child] = Link(parent, float(coupling_IJ[child, parent]), float(share_IP[child, column]))
     return links
 
 

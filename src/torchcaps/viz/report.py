@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter, MaxNLocator
 
 
 def training_report(
@@ -58,6 +59,7 @@ def training_curves(history: Sequence[dict[str, Any]], *, title: str) -> Figure:
     for key, name, style in (("loss", "training", "--"), ("validation_loss", "validation", "-")):
         if history and key in history[0]:
             losses.plot(epochs, [row[key] for row in history], style, label=name, marker=".")
+    losses.xaxis.set_major_locator(MaxNLocator(integer=True))
     losses.set(xlabel="epoch", ylabel="loss (no unit)", title="Loss", ylim=(0, None))
     losses.grid(True, alpha=0.25)
     losses.legend()
@@ -86,6 +88,9 @@ def draw_curves(axes: Axes, history: Sequence[dict[str, Any]]) -> None:
         if history and key in history[0]:
             error = [max(100 * (1 - row[key]), 1e-3) for row in history]
             axes.semilogy(epochs, error, style, label=name, marker=".")
+    axes.yaxis.set_major_formatter("{x:g}")  # 20 and not 2 x 10^1
+    axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel="epoch", ylabel="error, %", title="Training")
     axes.grid(True, which="both", alpha=0.25)
     axes.legend()
