@@ -17,7 +17,8 @@ from torchcaps.training.text import new_text_model
 
 BATCH_SIZE = 64
 LEAST_BATCHES = 4  # small data are cut into as many batches, so that their gradients differ
-LEAST_EPOCHS, MOST_EPOCHS, STEPS = 4, 40, 250  # few texts are seen more often
+LEAST_EPOCHS, MOST_EPOCHS = 4, 40
+STEPS_OF_CLASS = 125  # few texts of many classes are seen more often
 
 
 class CapsuleTextClassifier(CapsuleClassifier):
@@ -135,7 +136,8 @@ class CapsuleTextClassifier(CapsuleClassifier):
 
     def _training_config(self, inputs: Sequence[str] | np.ndarray) -> TrainingConfig:
         batch_size = self.batch_size or min(BATCH_SIZE, ceil(len(inputs) / LEAST_BATCHES))
-        epochs = min(max(LEAST_EPOCHS, ceil(STEPS * batch_size / len(inputs))), MOST_EPOCHS)
+        steps = STEPS_OF_CLASS * len(self.classes_)
+        epochs = min(max(LEAST_EPOCHS, ceil(steps * batch_size / len(inputs))), MOST_EPOCHS)
         config = TrainingConfig(
             epochs=self.epochs or epochs, batch_size=batch_size, learning_rate=self.learning_rate, seed=self._seed
         )

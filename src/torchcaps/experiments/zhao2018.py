@@ -57,8 +57,8 @@ LENGTHS: Mapping[str, tuple[int, int]] = {
     "sst-phrases": (3, 128),
     "agnews": (3, 64),
     "waimai": (3, 64),
-    "reuters-8": (2, 64),
-    "reuters-10": (2, 64),
+    "reuters-8": (5, 32),
+    "reuters-10": (5, 32),
 }
 # A phrase's words are counted again in the sentence it is part of, so that word evidence says too much in training.
 WITHOUT_EVIDENCE = ("sst-phrases",)
