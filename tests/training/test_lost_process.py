@@ -14,7 +14,7 @@ from accelerate import DistributedType
 
 from torchcaps.cli import main
 from torchcaps.training.checkpoint import LAST, load_latest, load_state
-from torchcaps.training.processes import check_replicated, is_loss
+from torchcaps.training.processes import check_replicated, is_loss, join_after_restart
 from training.test_engine import stripes
 
 # The command line; the second of two processes is killed where it would take step 21 for the first time.
@@ -154,6 +154,17 @@ def test_all_processes_do_the_same(tmp_path):
     assert load_latest(tmp_path / "first")[1]["progress"]["step"] == 9
     assert "checkpoints of different steps" in first["refused"]
     assert "[9, 0]; the folder of a run must be the same on all machines" in second["refused"]
+
+
+def test_restarts_on_several_machines_need_a_new_store(monkeypatch):
+    started = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_MAX_RESTARTS": "3", "GROUP_WORLD_SIZE": "2"}
+    for name, value in started.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match="set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"):
+        join_after_restart()
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "False")  # what torchrun then says
+    join_after_restart()
+    assert not torch.distributed.is_initialized()
 
 
 def test_a_model_in_pieces_is_refused():

@@ -1,5 +1,7 @@
 """Which of several processes this one is, on which device it computes, and what it says when another is lost."""
 
+import os
+
 import torch
 from accelerate import Accelerator, DistributedType, PartialState
 
@@ -30,11 +32,37 @@ def processes(device: str = "auto") -> PartialState:
     if device not in ("auto", *kinds):
         raise ValueError(f"device {device!r} is not here; choose one of auto, {', '.join(kinds)}")
     on_cpu = device == "cpu" or found is None
+    join_after_restart()
     state = PartialState(cpu=on_cpu)
     if (str(state.device) == "cpu") != on_cpu and state.num_processes == 1:
         PartialState._reset_state()  # an earlier run in this process was on another device
         state = PartialState(cpu=on_cpu)
     return state
+
+
+def join_after_restart() -> None:
+    """Meet the other processes where those that torchrun started before have left nothing.
+
+    torchrun (of torch 2.13) keeps one store for all its attempts. Processes that are started again find the addresses
+    of those that are gone there, and try to reach them; so every attempt gets a part of the store of its own. Agents on
+    several machines count their attempts differently: there torchrun has to make a new store for each.
+    """
+    is_kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if not is_kept or os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") == "0":
+        return
+    if os.environ["GROUP_WORLD_SIZE"] != "1":
+        raise ValueError(
+            "restarts on several machines need a new store for each attempt: "
+            "set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment of torchrun on all of them"
+        )
+    attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+    if attempt != "0" and not torch.distributed.is_initialized():
+        store = torch.distributed.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+        torch.distributed.init_process_group(
+            store=torch.distributed.PrefixStore(f"attempt {attempt}", store),
+            rank=int(os.environ["RANK"]),
+            world_size=int(os.environ["WORLD_SIZE"]),
+        )
 
 
 def check_replicated(accelerator: Accelerator) -> None:
