@@ -43,7 +43,9 @@ class Explore:
             service = Service(*shipped_models(self.run_folder))
             service.warm_up()
             app = create_app(service, limits=limits)
-            address = f"http://{'127.0.0.1' if self.host == '0.0.0.0' else self.host}:{listener.getsockname()[1]}/"
+            name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+            name = f"[{name}]" if ":" in name else name
+            address = f"http://{name}:{listener.getsockname()[1]}/"
 
             def announce() -> None:
                 print(f"The explorer is at {address} (Ctrl+C ends it)", flush=True)

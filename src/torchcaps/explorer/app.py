@@ -164,10 +164,6 @@ def add_problems(app: FastAPI) -> None:
     async def other(request: Request, error: HTTPException) -> JSONResponse:
         return JSONResponse({"detail": str(error.detail)}, error.status_code, error.headers)
 
-    @app.exception_handler(Exception)
-    async def failed(request: Request, error: Exception) -> JSONResponse:
-        return JSONResponse({"detail": "the service failed at this; its log says why"}, 500)
-
 
 def add_files(app: FastAPI, *, page: bool) -> None:
     """The pages and what they load: read once, so that no path of a client ever reaches the file system."""

@@ -1,0 +1,89 @@
+"""`torchcaps explore` as a user runs it."""
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from torchcaps.cli import main
+from torchcaps.cli.explore import Explore
+from torchcaps.explorer.serve import open_socket
+
+
+def test_serves_until_interrupted():
+    command = [sys.executable, "-m", "torchcaps", "explore", "--no-browser", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        address = re.search(r"http://127\.0\.0\.1:\d+/", line)
+        assert address, line
+        with urllib.request.urlopen(address[0] + "api/models") as response:
+            names = [card["id"] for card in json.load(response)["models"]]
+        assert "capsnet-small-mnist" in names
+        with urllib.request.urlopen(address[0]) as response:
+            assert response.headers["content-security-policy"].startswith("default-src 'self'")
+        process.send_signal(signal.SIGINT)
+        assert process.wait(300) == 130
+
+
+def test_what_it_runs_with(monkeypatch, tmp_path):
+    from torchcaps.models import create_model
+
+    create_model("capsnet-small", image_shape=(1, 28, 28), num_classes=3).save_pretrained(tmp_path / "mine")
+    monkeypatch.setattr("torchcaps.explorer.catalogue.SHIPPED", tmp_path / "nothing ships")
+    opened, seen = [], []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+
+    def run(app, listener, on_start):
+        on_start()
+        seen.append(listener.getsockname()[:2])
+
+    monkeypatch.setattr("torchcaps.explorer.serve.run", run)
+    Explore(run_folder=str(tmp_path / "mine"), port=0).run()
+    ((host, port),) = seen
+    assert host == "127.0.0.1"
+    assert opened == [f"http://127.0.0.1:{port}/"]
+    Explore(run_folder=str(tmp_path / "mine"), port=0, no_browser=True).run()
+    assert len(opened) == 1
+
+
+def test_a_port_that_is_taken(capsys):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert main(["explore", "--no-browser", "--port", str(port)]) == 2
+    told = capsys.readouterr().err
+    assert f"cannot listen on port {port} of 127.0.0.1" in told
+    assert "choose another with --port" in told
+
+
+def test_without_a_wish_another_port_is_found(monkeypatch):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        monkeypatch.setattr("torchcaps.explorer.serve.PREFERRED_PORT", other.getsockname()[1])
+        with open_socket("127.0.0.1", None) as listener:
+            assert listener.getsockname()[1] not in (0, other.getsockname()[1])
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("127.0.0.1", -1), ("no.such.host.invalid", 0)])
+def test_places_that_do_not_exist(host, port):
+    with pytest.raises(ValueError, match="cannot listen on port"):
+        open_socket(host, port)
+
+
+def test_the_extra_is_missing(monkeypatch, capsys):
+    monkeypatch.setattr("torchcaps.cli.explore.find_spec", lambda name: None)
+    assert main(["explore", "--no-browser"]) == 2
+    assert "needs fastapi and uvicorn: pip install 'torchcaps[explorer]'" in capsys.readouterr().err
+
+
+def test_a_model_that_is_not_there(capsys):
+    assert main(["explore", "nowhere/at/all", "--no-browser", "--port", "0"]) == 2
+    assert "no model at 'nowhere/at/all'" in capsys.readouterr().err
