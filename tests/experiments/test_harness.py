@@ -124,13 +124,15 @@ def test_a_run_that_diverges_is_a_finding(noise, tmp_path):
 def test_lines_are_means_over_seeds():
     row = make_rows("quick", "digits")[0]
     finished = [
-        harness.Finished(row=row, config=row.config, measures={TEST_ERROR: value}, result={"seconds": seconds})
+        harness.Finished(
+            row=row, config=row.config, measures={TEST_ERROR: value}, result={"seconds": seconds, "parameters": 1234}
+        )
         for value, seconds in ((1.0, 60), (3.0, 120), (5.0, 180))
     ]
     (line,) = table.make_lines([row], finished)
-    assert line.cells() == ("A & b", TEST_ERROR, "5.20", "3.00", "2.00", "3", "2.0")
+    assert line.cells() == ("A & b", TEST_ERROR, "5.20", "3.00", "2.00", "3", "1,234", "2.0")
     (empty,) = table.make_lines([row], [])
-    assert empty.cells() == ("A & b", TEST_ERROR, "5.20", "-", "-", "0", "-")
+    assert empty.cells() == ("A & b", TEST_ERROR, "5.20", "-", "-", "0", "-", "-")
     (single,) = table.make_lines([row], finished[:1])
     assert single.deviation is None
 

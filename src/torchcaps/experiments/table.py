@@ -1,4 +1,4 @@
-"""The table "paper | ours (mean, sd, n) | minutes", as text, as JSON and as a picture."""
+"""The table "paper | ours (mean, sd, n) | parameters | minutes", as text, as JSON and as a picture."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -11,7 +11,7 @@ from torchcaps.runs import write_json
 from torchcaps.viz.comparison import Bar, comparison
 
 TABLE, RESULTS, FIGURE = "table.md", "results.json", "figure.png"
-HEADINGS = ("", "measured", "paper", "ours", "sd", "n", "minutes")
+HEADINGS = ("", "measured", "paper", "ours", "sd", "n", "parameters", "minutes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +25,7 @@ class Line:
     where: str
     values: tuple[float, ...]
     num_diverged: int
+    parameters: int | None
     minutes: float | None
 
     @property
@@ -46,6 +47,7 @@ class Line:
             _text(self.mean) + diverged,
             _text(self.deviation),
             str(len(self.values)),
+            "-" if self.parameters is None else f"{self.parameters:,}",
             _text(self.minutes, 1),
         )
 
@@ -65,6 +67,7 @@ def make_lines(rows: Sequence[Row], finished: Sequence[Finished]) -> list[Line]:
                 where=row.where if name in row.published else "",
                 values=tuple(done.measures[name] for done in runs if name in done.measures),
                 num_diverged=sum(done.diverged is not None for done in runs),
+                parameters=runs[0].result.get("parameters") if runs else None,
                 minutes=mean(done.minutes for done in runs) if runs else None,
             )
             for name in names
