@@ -24,14 +24,17 @@ def class_distances(routed: ClassRouting, *, largest: float | None = None) -> Fi
     num_steps = len(distances_SIJ)
     edges = np.linspace(0, largest or float(distances_SIJ.max()) or 1.0, NUM_BINS + 1)
     size = (1.2 + 1.35 * len(classes), 1.3 + 1.25 * num_steps)
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=size)  # margins by hand: to find them for so many panels is slow
+    across, up = size
+    figure.subplots_adjust(left=0.7 / across, right=1 - 0.15 / across, top=1 - 0.65 / up, bottom=0.6 / up)
     panels = figure.subplots(num_steps, len(classes), sharex=True, sharey=True, squeeze=False)
     for step in range(num_steps):
         for column, index in enumerate(classes):
             axes = panels[step, column]
             is_winner = index == routed.strongest[0]
             weights = routed.masses[step, :, index]
-            axes.hist(distances_SIJ[step, :, index], edges, weights=weights, color=COLOURS[1 if is_winner else 0])
+            colour = COLOURS[1 if is_winner else 0]
+            axes.hist(distances_SIJ[step, :, index], edges, weights=weights, color=colour, histtype="stepfilled")
             axes.tick_params(labelsize=7)
             if step == 0:
                 axes.set_title(f"{routed.labels[index]}{' (winner)' if is_winner else ''}", fontsize=9)
