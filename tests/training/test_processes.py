@@ -34,7 +34,7 @@ def train(folder: Path, num_processes: int, routing: str) -> tuple[dict, list[di
     script.write_text(SCRIPT.format(tests=os.path.dirname(__file__), folder=str(folder), routing=routing))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_processes)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    subprocess.run([*command, str(script)], check=True, capture_output=True, env=environment, timeout=300)
+    subprocess.run([*command, str(script)], check=True, capture_output=True, env=environment, timeout=1200)
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return load_state(folder / LAST)[0], rows
 

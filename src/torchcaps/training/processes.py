@@ -32,7 +32,8 @@ def processes(device: str = "auto") -> PartialState:
     if device not in ("auto", *kinds):
         raise ValueError(f"device {device!r} is not here; choose one of auto, {', '.join(kinds)}")
     on_cpu = device == "cpu" or found is None
-    join_after_restart()
+    if not PartialState._shared_state:  # the first time
+        join_after_restart()
     state = PartialState(cpu=on_cpu)
     if (str(state.device) == "cpu") != on_cpu and state.num_processes == 1:
         PartialState._reset_state()  # an earlier run in this process was on another device
@@ -56,7 +57,7 @@ def join_after_restart() -> None:
             "set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment of torchrun on all of them"
         )
     attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
-    if attempt != "0" and not torch.distributed.is_initialized():
+    if attempt != "0":
         store = torch.distributed.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
         torch.distributed.init_process_group(
             store=torch.distributed.PrefixStore(f"attempt {attempt}", store),
