@@ -57,7 +57,7 @@ def join_after_restart() -> None:
             "set TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment of torchrun on all of them"
         )
     attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
-    if attempt != "0":
+    if attempt != "0" and not torch.distributed.is_initialized():
         store = torch.distributed.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
         torch.distributed.init_process_group(
             store=torch.distributed.PrefixStore(f"attempt {attempt}", store),
