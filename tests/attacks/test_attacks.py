@@ -16,13 +16,14 @@ class Halves(ImageModel):
 
     name = "halves"
     default_loss = "cross_entropy"
+    gives_activations = False
 
     def __init__(self, *, image_shape=(1, 6, 8), margin=False, multi_label=False):
         super().__init__(image_shape=image_shape, num_classes=2, multi_label=multi_label)
         self.scale = torch.nn.Parameter(torch.tensor(10.0))
         self.is_margin = margin
         if margin:
-            self.default_loss = "margin"
+            self.default_loss, self.gives_activations = "margin", True
 
     def forward(self, images, classes=None):
         left, right = (half.mean((1, 2, 3)) for half in images.chunk(2, dim=3))
