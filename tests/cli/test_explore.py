@@ -87,3 +87,10 @@ def test_the_extra_is_missing(monkeypatch, capsys):
 def test_a_model_that_is_not_there(capsys):
     assert main(["explore", "nowhere/at/all", "--no-browser", "--port", "0"]) == 2
     assert "no model at 'nowhere/at/all'" in capsys.readouterr().err
+
+
+def test_small_answers_are_sent_at_once():
+    with open_socket("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()) as client:
+        accepted, _ = listener.accept()
+        with accepted:  # what asyncio looks at before it sets TCP_NODELAY
+            assert (accepted.proto, client.type) == (socket.IPPROTO_TCP, socket.SOCK_STREAM)
