@@ -66,7 +66,7 @@ def trained_models(results: Path) -> str:
 
 def routing_accuracy(results: Path) -> str:
     """Runs that differ in nothing but their routing, where there are at least two routings."""
-    groups: dict[str, dict[str, list[Run]]] = defaultdict(lambda: defaultdict(list))
+    groups: dict[str, dict[str, dict[int, Run]]] = defaultdict(lambda: defaultdict(dict))
     names: dict[str, set[str]] = defaultdict(set)
     for run in recorded_runs(results):
         options = dict(run.config["model_options"])
@@ -74,13 +74,13 @@ def routing_accuracy(results: Path) -> str:
         label = routing_label(routing, options.pop("routing_options", None) or {})
         key = _without_seed(run.config | {"model": run.model, "model_options": options})
         if routing is not None:
-            groups[key][label].append(run)
+            groups[key][label][run.config["training"]["seed"]] = run  # two rows of an experiment may be one run
             names[key].add(routing)
     rows: list[Cells] = []
     for key, by_label in groups.items():
         if len(names[key]) < 2:
             continue
-        for label, runs in by_label.items():
+        for label, runs in ((label, list(by_seed.values())) for label, by_seed in by_label.items()):
             where = f"{runs[0].model} on {runs[0].config['data']}"
             rows.append((where, label, _accuracy(runs), str(len(runs))))
     return table(("model and data", "routing", "test accuracy, % (sd)", "seeds"), without_repeats(rows), numeric_from=2)
@@ -92,8 +92,11 @@ def default_routing(model: str) -> str | None:
 
     if model not in MODELS:
         return None
-    parameter = inspect.signature(MODELS[model].__init__).parameters.get("routing")
-    return None if parameter is None else parameter.default
+    for kind in MODELS[model].__mro__:  # a model may leave it to the one it is made from
+        parameter = inspect.signature(kind.__init__).parameters.get("routing")
+        if parameter is not None:
+            return parameter.default
+    return None
 
 
 def _accuracy(runs: Sequence[Run]) -> str:

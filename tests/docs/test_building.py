@@ -187,3 +187,11 @@ def test_docstrings_keep_code_formulas_and_options():
     assert found[3] == "    a * b"
     assert found[6] == r"    **options: of \*this\*."
     assert found[7] == "    b: `*c`."
+
+
+def test_the_routing_of_a_model_may_be_that_of_the_one_it_is_made_from():
+    assert [accuracy.default_routing(name) for name in ("text-capsule-a", "capsnet-small", "cnn-small")] == [
+        "dynamic",
+        "dynamic",
+        None,
+    ]

@@ -162,9 +162,11 @@ THREE = {"num_iterations": 3}
 WINDOW = THREE | {"competition": "window"}
 MATRIX = {"pose": "matrix", "routing": "em"}
 EM_RIVALS = (Rival(name="global competition", routing="em", options=THREE | {"competition": "global"}),)
-SOFTMAX_RIVALS = (
+DENSE_RIVALS = (
     Rival(name="kmeans r 2", routing="kmeans", options={"num_iterations": 2}),
     Rival(name="entropy r 3", routing="entropy", options=THREE),
+    Rival(name="em t 3", routing="em", options=THREE),
+    Rival(name="uniform", routing="uniform", options={}),
 )
 NO_EAGER = ("chunked", "fused")
 QUICK_MODEL = "model-capsnet-small"
@@ -183,7 +185,7 @@ def make_cases(*, quick: bool) -> tuple[Case, ...]:
     cases = [
         Case(
             name="digitcaps", layer="dense", batch_size=size(128, 32), num_children=size(1152, 144), num_parents=10,
-            in_size=8, options=THREE, rivals=SOFTMAX_RIVALS,
+            in_size=8, options=THREE, rivals=DENSE_RIVALS,
         ),
         Case(
             name="large", layer="dense", batch_size=size(16, 8), num_children=size(4096, 512),
