@@ -11,6 +11,7 @@ from torchcaps.windows import Windows, per_axis
 
 # The reference, eager and compiled, and the two backends that are held against it.
 VARIANTS = ("reference", "compile", "chunked", "fused")
+WITH_TEXTBOOK = ("textbook", *VARIANTS)  # dynamic routing in dense layers also as tutorials write it
 
 # FLOP per entry of a vote, for each pass that a routing makes over it.
 WEIGHTED_SUM, AGREEMENT = 2, 2
@@ -34,7 +35,7 @@ class Case:
         layer: "dense", "conv" (one or two dimensions, as `spatial` says) or "class".
         num_children: I of a dense layer, otherwise child types per position.
         routing, options: as `torchcaps.nn.create_routing` takes them.
-        variants: which of VARIANTS are timed.
+        variants: which of WITH_TEXTBOOK are timed.
         rivals: what the fused backend is compared with in the same process.
     """
 
@@ -185,11 +186,11 @@ def make_cases(*, quick: bool) -> tuple[Case, ...]:
     cases = [
         Case(
             name="digitcaps", layer="dense", batch_size=size(128, 32), num_children=size(1152, 144), num_parents=10,
-            in_size=8, options=THREE, rivals=DENSE_RIVALS,
+            in_size=8, options=THREE, variants=WITH_TEXTBOOK, rivals=DENSE_RIVALS,
         ),
         Case(
             name="large", layer="dense", batch_size=size(16, 8), num_children=size(4096, 512),
-            num_parents=size(64, 32), options=THREE,
+            num_parents=size(64, 32), options=THREE, variants=WITH_TEXTBOOK,
         ),
         conv_14,
         conv_6,

@@ -59,7 +59,7 @@ def verify(cases: Iterable[Case], extra: Sequence[backends.Backend] = ()) -> lis
     """
     checks = []
     for case in cases:
-        candidates = [name for name in case.variants if name in ("chunked", "fused")]
+        candidates = [name for name in case.variants if name in ("textbook", "chunked", "fused")]
         checks += _check_case(case.smaller(), case.name, [*candidates, *extra])
         for rival in case.rivals:
             label = f"{case.name}: {rival.name}"

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from torchcaps import nn
 from torchcaps.benchmark.cases import Case
+from torchcaps.benchmark.textbook import textbook_routing
 from torchcaps.capsules import Capsules, squash
 from torchcaps.routing import explain, use_backend
 from torchcaps.routing.backend import Backend
@@ -39,7 +40,7 @@ class Workload:
 
     def why_not(self, backend: str) -> str | None:
         """Why a backend does not take this layer; None if it does."""
-        if backend in ("reference", "chunked", "compile"):
+        if backend in ("textbook", "reference", "chunked", "compile"):
             return None
         return explain(self.layer.routing, self.layer.votes(self.children)).reasons[backend]
 
@@ -63,6 +64,8 @@ class Workload:
         return parents, torch.autograd.grad(parents, leaves, self.from_above, allow_unused=True)
 
     def _parents(self, variant: str | Backend) -> Capsules:
+        if variant == "textbook":
+            return textbook_routing(self.children.poses, self.layer.transformation(), **self.case.options)
         backend, layer = ("reference", self.compiled) if variant == "compile" else (variant, self.layer)
         assert layer is not None, "compile() comes first"
         with use_backend(backend):
