@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -216,12 +217,33 @@ def test_a_process_that_dies_does_not_end_the_others(monkeypatch):
     assert report.failures(results) == ["its process ended with code 1: no memory left"] * 4
 
 
+def test_compiled_code_that_takes_its_process_with_it_is_left_out(monkeypatch):
+    jobs = []
+
+    def run_job(job, settings, allocator):
+        jobs.append(tuple(job["case"]["variants"]))
+        if "compile" in jobs[-1]:
+            return {"failed": "its process ended with code -6: free(): invalid size"}
+        return {"variants": {name: {} for name in jobs[-1]}}
+
+    monkeypatch.setattr(runner, "_run_job", run_job)
+    case = replace(DENSE, variants=("reference", "compile"))
+    [written] = runner.run_cases([case], [], TINY, lambda message: None)["cases"]
+    assert jobs == [("reference", "compile"), ("reference",)] * 2
+    assert written["allocators"]["default"]["variants"] == {
+        "reference": {},
+        "compile": {"refused": "its process ended with code -6: free(): invalid size"},
+    }
+
+
 def test_results_from_real_processes(tmp_path):
     messages = []
     case = replace(DENSE, variants=("reference", "chunked", "fused"))
-    results = runner.run_cases([case], [], TINY.with_threads(1), messages.append)
+    runner.run_cases(
+        [case], [], TINY.with_threads(1), messages.append, partial(report.write_json, path=tmp_path / "results.json")
+    )
     assert messages == ["timing dense (default allocator)", "timing dense (heap reuse allocator)"]
-    report.write_json(results, tmp_path / "results.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
     results = json.loads((tmp_path / "results.json").read_text())
     assert set(results) == {"schema", "environment", "settings", "verified", "cases", "models", "growth"}
     assert {"date", "command", "machine", "cpu", "threads", "versions", "kernels"} <= set(results["environment"])

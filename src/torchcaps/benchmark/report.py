@@ -15,8 +15,10 @@ AXES = {"batch_size": "batch", "num_children": "children", "num_parents": "paren
 
 
 def write_json(results: dict[str, Any], path: Path) -> None:
-    """Write all figures."""
-    path.write_text(json.dumps(results, indent=2) + "\n")
+    """Write all figures; a file that is there is replaced as a whole."""
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(json.dumps(results, indent=2) + "\n")
+    new.replace(path)
 
 
 def print_results(results: dict[str, Any], console: Console) -> None:

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from torchcaps.benchmark.cases import QUICK_LOOK, QUICK_MODEL, Case, Sweep, make_cases, make_sweeps, own_cases, select
@@ -26,6 +26,7 @@ def run(
     names: Sequence[str] = (),
     routing: str | None = None,
     tell: Callable[[str], object] = lambda message: None,
+    save: Callable[[dict[str, Any]], object] = lambda results: None,
 ) -> dict[str, Any]:
     """Verify every backend, then time what passed.
 
@@ -34,6 +35,7 @@ def run(
         names: only these cases and no sweeps; if empty all of them (a quick run takes four) and the sweeps.
         routing: import path of a routing of the user's own, timed in dense layers instead of our cases.
         tell: receives what is going on.
+        save: receives what there is after each part; all parts together take most of an hour.
 
     Returns:
         All figures as plain values; `report` makes tables of them.
@@ -42,7 +44,7 @@ def run(
         MismatchError: if a backend disagrees with the reference; nothing is timed then.
     """
     if routing:
-        return run_cases(select(own_cases(routing, quick=settings.quick), names), (), settings, tell)
+        return run_cases(select(own_cases(routing, quick=settings.quick), names), (), settings, tell, save)
     sweeps = () if names else make_sweeps(quick=settings.quick)
     known = {case.name: case for case in make_cases(quick=settings.quick)}
     models = {case.name: case for case in MODEL_CASES}
@@ -50,7 +52,7 @@ def run(
         check_choice("case", name, [*known, *models])
     wanted = names or ((*QUICK_LOOK, QUICK_MODEL) if settings.quick else (*known, *models))
     cases = [known[name] for name in wanted if name in known]
-    return run_cases(cases, sweeps, settings, tell, models=[models[name] for name in wanted if name in models])
+    return run_cases(cases, sweeps, settings, tell, save, models=[models[name] for name in wanted if name in models])
 
 
 def run_cases(
@@ -58,6 +60,7 @@ def run_cases(
     sweeps: Sequence[Sweep],
     settings: Settings,
     tell: Callable[[str], object],
+    save: Callable[[dict[str, Any]], object] = lambda results: None,
     *,
     models: Sequence[ModelCase] = (),
 ) -> dict[str, Any]:
@@ -76,18 +79,33 @@ def run_cases(
         figures = {}
         for allocator in ALLOCATORS:
             tell(f"timing {case.name} ({allocator} allocator)")
-            job = {"case": case.to_dict(), "memory": allocator == "default"}
-            figures[allocator] = _run_job(job, settings, allocator)
+            figures[allocator] = _measure(case, settings, allocator)
         results["cases"].append({**case.to_dict(), "description": case.description, "allocators": figures})
+        save(results)
     for model in models:
         tell(f"timing {model.name}")
         figures = _run_job({"model": asdict(model)}, settings, "default")
         results["models"].append({**asdict(model), "description": model.description, **figures})
+        save(results)
     if sweeps:
         tell("timing how time grows with batch, children and parents")
         job = {"sweeps": [{"case": sweep.case.to_dict(), "sizes": sweep.sizes} for sweep in sweeps]}
         results["growth"] = _run_job(job, settings, "default")
+        save(results)
     return results
+
+
+def _measure(case: Case, settings: Settings, allocator: str) -> dict[str, Any]:
+    """The figures of a case; compiled code that takes its process with it is left out, and the rest timed again."""
+    memory = allocator == "default"
+    figures = _run_job({"case": case.to_dict(), "memory": memory}, settings, allocator)
+    if "failed" in figures and "compile" in case.variants:
+        others = replace(case, variants=tuple(name for name in case.variants if name != "compile"))
+        again = _run_job({"case": others.to_dict(), "memory": memory}, settings, allocator)
+        if "failed" not in again:
+            again["variants"]["compile"] = {"refused": figures["failed"]}
+            return again
+    return figures
 
 
 def _run_job(job: dict[str, Any], settings: Settings, allocator: str) -> dict[str, Any]:

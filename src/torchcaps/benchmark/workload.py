@@ -65,7 +65,7 @@ class Workload:
 
     def _parents(self, variant: str | Backend) -> Capsules:
         if variant == "textbook":
-            return textbook_routing(self.children.poses, self.layer.transformation(), **self.case.options)
+            return textbook_routing(self.children.poses, self.layer.weight, **self.case.options)
         backend, layer = ("reference", self.compiled) if variant == "compile" else (variant, self.layer)
         assert layer is not None, "compile() comes first"
         with use_backend(backend):

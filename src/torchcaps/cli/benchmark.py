@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +20,7 @@ class Benchmark:
     """Only these cases, such as digitcaps em-conv-14 model-capsnet; all of them if left out."""
 
     out: Path | None = None
-    """Write all figures, with machine, versions and command, to this JSON file."""
+    """Write all figures, with machine, versions and command, to this JSON file; after every case what there is."""
 
     routing: str | None = None
     """A routing of your own, package.module:Class, in dense layers on the reference and chunked backends."""
@@ -37,17 +38,19 @@ class Benchmark:
         from torchcaps.benchmark import MismatchError, report, run
         from torchcaps.benchmark.settings import FULL, QUICK
 
+        def save(results: dict[str, Any]) -> None:
+            if self.out is not None:
+                report.write_json(results, self.out)
+
         console, progress = Console(), Console(stderr=True)
         settings = (QUICK if self.quick else FULL).with_threads(self.threads)
         with progress.status("checking every backend against the reference") as status:
             try:
-                results = run(settings, names=self.cases, routing=self.routing, tell=status.update)
+                results = run(settings, names=self.cases, routing=self.routing, tell=status.update, save=save)
             except MismatchError as mismatch:
                 status.stop()
                 console.print(report.verification_table(mismatch.checks))
                 progress.print(f"torchcaps: {mismatch}")
                 return 1
-        if self.out is not None:
-            report.write_json(results, self.out)
         report.print_results(results, console)
         return 1 if report.failures(results) else 0
