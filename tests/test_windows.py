@@ -91,3 +91,18 @@ def test_messages():
         Windows((2,), 1, (3,), (1,))
     with pytest.raises(ValueError, match=r"kernel \(3,\) and stride \(1, 1\) need one entry for each of the 2 spatial"):
         Windows((5, 5), 1, (3,), (1, 1))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own making
+def test_the_compiled_gradient_is_that_of_eager_torch():
+    """That of torch.unfold corrupts memory (torch 2.13): the process ends, or another tensor changes."""
+    windows = Windows((6, 6), 4, (3, 3), (1, 1))
+
+    def total(flat, weight):
+        return (windows.gather(flat) * weight).sum()
+
+    flat = torch.randn(1, windows.num_children, 3, requires_grad=True)
+    weight = torch.randn(1, *windows.output, windows.num_slots, 3)
+    [expected] = torch.autograd.grad(total(flat, weight), flat)
+    [found] = torch.autograd.grad(torch.compile(total)(flat, weight), flat)
+    torch.testing.assert_close(found, expected)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 
 import torch
@@ -60,14 +61,14 @@ class Windows:
         Shapes:
             flat: (B, I, ...) -> (B, *output, slots, ...)
         """
-        windows = flat.unflatten(1, (*self.spatial, self.num_types))
-        axes = len(self.spatial)
-        for axis, (kernel, stride) in enumerate(zip(self.kernel, self.stride, strict=True)):
-            windows = windows.unfold(1 + axis, kernel, stride)
-        # (B, *output, C, ..., *kernel) -> (B, *output, *kernel, C, ...)
-        rest = windows.dim() - axes
-        windows = windows.permute(*range(1 + axes), *range(rest, windows.dim()), *range(1 + axes, rest))
-        return windows.flatten(1 + axes, 1 + 2 * axes)
+        maps, axes = flat.unflatten(1, (*self.spatial, self.num_types)), len(self.spatial)
+        sizes = list(zip(self.output, self.stride, strict=True))
+        # a slice for each place in a window; unfold would be shorter, but its compiled gradient writes out of bounds
+        places = [
+            maps[(slice(None), *(slice(at, at + step * size, step) for at, (size, step) in zip(place, sizes)))]
+            for place in product(*map(range, self.kernel))
+        ]
+        return torch.stack(places, 1 + axes).flatten(1 + axes, 2 + axes)
 
     def children(self, device: torch.device | str | None = None) -> Tensor:
         """The child in each slot of each window: (positions, slots)."""
