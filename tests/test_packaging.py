@@ -9,10 +9,12 @@ import tarfile
 import tomllib
 import venv
 import zipfile
-from importlib.metadata import PackageNotFoundError, metadata
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -63,10 +65,28 @@ def test_every_embedded_file_has_a_licence():
         assert name in (folder / "ORIGIN.md").read_text()
 
 
-def test_everything_required_is_pinned():
-    pinned = {line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line}
-    required = {*PROJECT["dependencies"], *(entry for extra in EXTRAS.values() for entry in extra)}
-    assert {package_name(requirement) for requirement in required} - {PROJECT["name"]} <= pinned
+def installed(package: str, extras: frozenset[str] = frozenset(), found: dict | None = None) -> dict[str, str]:
+    """Versions of a package, of what it requires and of what that requires, by normalised name."""
+    found = {} if found is None else found
+    if (package, extras) in found:
+        return found
+    found[package, extras] = version(package).split("+")[0]
+    for requirement in map(Requirement, requires(package) or ()):
+        marker = requirement.marker
+        if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+            installed(canonicalize_name(requirement.name), frozenset(requirement.extras), found)
+    return found
+
+
+def test_everything_installed_is_pinned():
+    pins = [line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line]
+    pinned = {canonicalize_name(name): number for name, number in pins}
+    assert len(pinned) == len(pins)
+    try:
+        tested = {name: number for (name, _), number in installed(PROJECT["name"], frozenset({"dev"})).items()}
+    except PackageNotFoundError as error:
+        pytest.skip(f"{error.name} is not installed")
+    assert pinned == {name: number for name, number in tested.items() if name != PROJECT["name"]}
 
 
 def test_all_has_every_extra_for_users():
