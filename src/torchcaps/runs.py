@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,9 @@ from torchcaps.environment import environment
 from torchcaps.models import Model, create_model, list_models
 from torchcaps.predictor import Predictor, new_predictor
 from torchcaps.preprocessing import SCALINGS, Preprocessing
-from torchcaps.training import Event, TrainingConfig, fit
+from torchcaps.training import Event, TrainingConfig
+from torchcaps.training.engine import Trainer
+from torchcaps.training.files import lock_folder, sync, temporary_path, whole_file, writing
 from torchcaps.training.metrics import choose_threshold, confusion_matrix, multi_label_scores
 from torchcaps.training.processes import processes
 from torchcaps.training.text import new_text_model
@@ -107,8 +111,13 @@ def run(config: RunConfig, folder: Path, on_event: Callable[[Event], None] | Non
         What result.json holds: test accuracy, validation accuracy (where there are such data), seconds, parameters.
     """
     is_main = processes().is_main_process
-    if (folder / CONFIG).exists() and RunConfig.read(folder) != config:
-        raise ValueError(f"{folder} holds another run; resume it with `--resume {folder}` or choose another folder")
+    with lock_folder(folder) if is_main else nullcontext():  # from the first file to the last
+        if (folder / CONFIG).exists() and RunConfig.read(folder) != config:
+            raise ValueError(f"{folder} holds another run; resume it with `--resume {folder}` or choose another folder")
+        return _run(config, folder, on_event, is_main)
+
+
+def _run(config: RunConfig, folder: Path, on_event: Callable[[Event], None] | None, is_main: bool) -> dict[str, Any]:
     data = load_run_data(config)
     train, validation = training_parts(config, data)
     torch.manual_seed(config.training.seed)
@@ -116,7 +125,7 @@ def run(config: RunConfig, folder: Path, on_event: Callable[[Event], None] | Non
     if is_main:
         write_json(folder / CONFIG, asdict(config))
         write_json(folder / ENVIRONMENT, environment())
-    progress = fit(model, train, validation, config.training, folder=folder, on_event=on_event)
+    progress = Trainer(model, train, validation, config.training, folder=folder, on_event=on_event).run()
     result: dict[str, Any] = {}
     if validation is not None:
         result |= {"validation_accuracy": progress.best_accuracy, "best_epoch": progress.best_epoch + 1}
@@ -144,7 +153,7 @@ def run(config: RunConfig, folder: Path, on_event: Callable[[Event], None] | Non
             "terms of the data": data.terms,
         }
         model.card |= {name: result[name] for name in ("accuracy", "validation_accuracy", "seed") if name in result}
-        model.save_pretrained(folder / MODEL)
+        save_model(model, folder)
         write_json(folder / RESULT, result)
     return result
 
@@ -247,7 +256,8 @@ def draw_report(
             (f"{confidence[i]:.2f}", listed(truth[i]), listed(found[i]), " ".join(test[i][0].split())) for i in wrong
         ]
         lines = ["\t".join(row) + "\n" for row in [("confidence", "true", "found", "text"), *rows]]
-        (folder / MISTAKES).write_text("".join(lines), encoding="utf-8")
+        with whole_file(folder / MISTAKES) as path:
+            path.write_text("".join(lines), encoding="utf-8")
     else:
         pictures = [
             (test.images[i], f"{listed(truth[i])} taken for\n{listed(found[i])} ({confidence[i]:.2f})")
@@ -260,12 +270,28 @@ def draw_report(
     title = f"{model.name}: {100 * result['accuracy']:.2f} % of {len(test):,} test {model.kind}s right"
     confusion = confusion_matrix(torch.from_numpy(found), torch.from_numpy(truth)).numpy()
     history = MetricsFile(folder).read()
-    training_report(history, confusion, names, pictures, pairs, title=title).savefig(folder / REPORT, dpi=120)
+    with whole_file(folder / REPORT) as path:
+        training_report(history, confusion, names, pictures, pairs, title=title).savefig(path, dpi=120, format="png")
+
+
+def save_model(model: Model, folder: Path) -> None:
+    """Write the trained model of a run, each file whole or not at all."""
+    temporary, place = temporary_path(folder / MODEL), folder / MODEL
+    try:
+        with writing(place):
+            temporary.mkdir()
+            model.save_pretrained(temporary)
+            place.mkdir(exist_ok=True)
+            for path in temporary.iterdir():
+                sync(path)
+                os.replace(path, place / path.name)
+            sync(place)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_json(path: Path, values: dict[str, Any]) -> None:
     """Write a file whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    with whole_file(path) as temporary:
+        temporary.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -23,6 +23,7 @@ class Fail:
 
     def run(self) -> int:
         kinds = {"ValueError": ValueError, "TypeError": TypeError, "OSError": FileNotFoundError, "bug": KeyError}
+        kinds["FloatingPointError"] = FloatingPointError
         if self.kind == "interrupt":
             raise KeyboardInterrupt
         if self.kind == "none":
@@ -81,7 +82,7 @@ def test_wrong_options_end_with_code_2(arguments, capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kind", ["ValueError", "TypeError", "OSError"])
+@pytest.mark.parametrize("kind", ["ValueError", "TypeError", "OSError", "FloatingPointError"])
 def test_user_errors_are_one_sentence(fail, kind, capsys):
     assert main(["fail", "--kind", kind]) == 2
     assert capsys.readouterr().err == "torchcaps: expected a cat, got a dog; bring a cat\n"

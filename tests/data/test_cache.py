@@ -1,5 +1,6 @@
 """Where arrays are cached, and what happens when the cache cannot be written."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,18 @@ def test_an_interruption_leaves_nothing(source):
     with pytest.raises(KeyboardInterrupt):
         cached_array("thing", [source], (3, 3), stop)
     assert not list((source.parent / "cache").iterdir())
+
+
+def test_what_killed_processes_left_is_taken_away(source):
+    cache = source.parent / "cache"
+    cache.mkdir()
+    left, busy = cache / ".thing-a-b.npy.123", cache / ".thing-a-b.npy.124"
+    for path in (left, busy):
+        path.touch()
+    os.utime(left, (0, 0))
+    cached_array("thing", [source], (3, 3), lambda: PIECES)
+    assert not left.exists()
+    assert busy.exists()
 
 
 def test_a_full_disk_means_memory(source, monkeypatch):

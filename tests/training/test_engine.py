@@ -14,10 +14,12 @@ import torch
 
 from torchcaps.data import Augmentation, ImageSet
 from torchcaps.models import create_model
-from torchcaps.training import Diverged, Interrupted, TrainingConfig, fit
-from torchcaps.training.checkpoint import BEST, LAST, load_state
+from torchcaps.training import Interrupted, TrainingConfig, fit
+from torchcaps.training.checkpoint import LAST, PREVIOUS, CheckpointError, CheckpointNotice, load_state, with_prefix
+from torchcaps.training.engine import Trainer
 from torchcaps.training.objective import make_objective
 from torchcaps.training.optim import learning_rate
+from torchcaps.training.tracking import MetricsFile
 
 CONFIG = TrainingConfig(epochs=2, batch_size=16, augmentation=Augmentation(shift=1), learning_rate=1e-2)
 
@@ -121,6 +123,68 @@ def test_killed_and_resumed_is_exact(tmp_path):
     assert same_weights(model, whole)
 
 
+def stopped_at(step: int, folder, config=CONFIG) -> None:
+    """A run with a checkpoint after every step that ended without a word after one of them."""
+
+    def stop(event):
+        if event.progress.step == step and not event.is_epoch_end:
+            raise KeyError("the end")
+
+    with pytest.raises(KeyError, match="the end"):
+        train(config=replace(config, checkpoint_minutes=1e-6), folder=folder, on_event=stop)
+
+
+def test_a_damaged_checkpoint_is_told_and_the_one_before_it_ends_with_the_same_bits(undisturbed, tmp_path):
+    config = replace(CONFIG, checkpoint_minutes=1e-6)
+    stopped_at(9, tmp_path / "damaged")  # the best weights so far are in the checkpoints too
+    last = tmp_path / "damaged" / LAST
+    last.write_bytes(last.read_bytes()[:-1])
+    with pytest.warns(CheckpointNotice, match=f"{LAST} is damaged: .*; going on from step 7"):
+        model, _ = train(config=config, folder=tmp_path / "damaged")
+    assert same_weights(model, undisturbed)
+    for name in (LAST, PREVIOUS):
+        (tmp_path / "damaged" / name).write_bytes(b"")
+    with pytest.raises(CheckpointError, match="no usable checkpoint"):
+        train(config=config, folder=tmp_path / "damaged")
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    return train()[0]
+
+
+@pytest.mark.parametrize(
+    ("where", "epoch"), [("before the row", 1), ("after the row", 1), ("after the state", 1), ("after the row", 2)]
+)
+def test_an_end_anywhere_at_the_end_of_an_epoch_neither_loses_nor_doubles_a_row(
+    where, epoch, undisturbed, tmp_path, monkeypatch
+):
+    config = replace(CONFIG, checkpoint_minutes=1e-6)  # so that there is a checkpoint of the epoch's last step
+    append, save = MetricsFile.append, Trainer.save
+
+    def append_or_end(self, row):
+        is_due = row["epoch"] == epoch
+        if is_due and where == "before the row":
+            raise KeyError("the end")
+        append(self, row)
+        if is_due and where == "after the row":
+            raise KeyError("the end")
+
+    def save_or_end(self):
+        save(self)
+        if self.progress.epoch == epoch and where == "after the state":
+            raise KeyError("the end")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MetricsFile, "append", append_or_end)
+        patched.setattr(Trainer, "save", save_or_end)
+        with pytest.raises(KeyError, match="the end"):
+            train(config=config, folder=tmp_path / "ended")
+    model, _ = train(config=config, folder=tmp_path / "ended")
+    assert same_weights(model, undisturbed)
+    assert [row["epoch"] for row in MetricsFile(tmp_path / "ended").read()] == [1, 2]
+
+
 def test_accumulation_gives_the_same_step():
     config = replace(CONFIG, epochs=1, ema=None, optimizer="sgd", learning_rate=1e-3)
     start, one, three = new_model(), *(train(config=replace(config, accumulate=number))[0] for number in (1, 3))
@@ -141,7 +205,7 @@ def test_early_stopping_and_best_weights(tmp_path):
     config = replace(CONFIG, epochs=30, early_stopping=2, learning_rate=1e-9, ema=None)
     model, progress = train(config=config, folder=tmp_path)
     assert progress.epoch < 30
-    best, _ = load_state(tmp_path / BEST)
+    best = with_prefix(load_state(tmp_path / LAST)[0], "best.")
     assert all(torch.equal(best[name], tensor) for name, tensor in model.state_dict().items())
 
 
@@ -149,13 +213,6 @@ def test_another_configuration_is_not_mixed_in(tmp_path):
     train(folder=tmp_path)
     with pytest.raises(ValueError, match="holds a run with another configuration"):
         train(config=replace(CONFIG, seed=5), folder=tmp_path)
-
-
-def test_divergence_names_the_layer():
-    model = new_model("cnn-small")
-    model.network[0][0].weight.register_hook(lambda gradient: gradient * float("nan"))
-    with pytest.raises(Diverged, match=r"the gradient of network\.0\.0\.weight is not finite at step 0"):
-        train(model)
 
 
 def test_class_weights_and_any_dataset():

@@ -33,7 +33,7 @@ COMMANDS = {
     "reproduce": "Reproduce",
 }
 
-USER_ERRORS = (ValueError, TypeError, OSError)
+USER_ERRORS = (ValueError, TypeError, OSError, FloatingPointError)  # the last: training that diverges
 WRONG_INPUT, INTERRUPTED = 2, 130
 
 

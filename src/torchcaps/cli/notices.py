@@ -1,4 +1,4 @@
-"""What the library has to say about the data, as one line each."""
+"""What the library has to say about data and checkpoints, as one line each."""
 
 import warnings
 from collections.abc import Iterator
@@ -7,17 +7,21 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from torchcaps.encoding import TextNotice
+from torchcaps.training.checkpoint import CheckpointNotice
+
+NOTICES = (TextNotice, CheckpointNotice)
 
 
 @contextmanager
 def notices(console: Console) -> Iterator[None]:
-    """Print every notice about texts as a line, each once; other warnings stay what they are."""
+    """Print every notice as a line, each once; other warnings stay what they are."""
     with warnings.catch_warnings():
-        warnings.simplefilter("once", TextNotice)
+        for kind in NOTICES:
+            warnings.simplefilter("once", kind)
         show = warnings.showwarning
 
         def print_notice(message, category, *args, **options) -> None:
-            if issubclass(category, TextNotice):
+            if issubclass(category, NOTICES):
                 console.print(f"note: {message}", highlight=False, soft_wrap=True)
             else:
                 show(message, category, *args, **options)

@@ -18,10 +18,10 @@ from torchcaps.data import DataSet, ImageSet
 from torchcaps.environment import environment
 from torchcaps.experiments.harness import Runner
 from torchcaps.models import Model
-from torchcaps.runs import CONFIG, ENVIRONMENT, MODEL, RESULT, RunConfig, new_model, write_json
+from torchcaps.runs import CONFIG, ENVIRONMENT, RESULT, RunConfig, new_model, save_model, write_json
 from torchcaps.training import Event
-from torchcaps.training.checkpoint import lock_folder
 from torchcaps.training.engine import Trainer
+from torchcaps.training.files import lock_folder
 from torchcaps.viz.courses import Course, courses
 
 COURSE = "course.json"
@@ -66,12 +66,12 @@ def course_run(divide: Callable[[RunConfig], Parts]) -> Runner:
 def _run(
     divide: Callable[[RunConfig], Parts], config: RunConfig, folder: Path, on_event: Callable[[Event], None] | None
 ) -> None:
-    parts = divide(config)
-    torch.manual_seed(config.training.seed)
-    model = new_model(config, parts.data)
-    write_json(folder / CONFIG, asdict(config))
-    write_json(folder / ENVIRONMENT, environment())
     with lock_folder(folder):
+        parts = divide(config)
+        torch.manual_seed(config.training.seed)
+        model = new_model(config, parts.data)
+        write_json(folder / CONFIG, asdict(config))
+        write_json(folder / ENVIRONMENT, environment())
         recorder = Recorder(
             *(model, parts.data.train, None, config.training),
             folder=folder,
@@ -80,16 +80,16 @@ def _run(
             path=folder / COURSE,
         )
         progress = recorder.run()
-    model.save_pretrained(folder / MODEL)
-    result = {
-        "seconds": round(progress.seconds, 1),
-        "steps": progress.step,
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "seed": config.training.seed,
-        "num_train": len(parts.data.train),
-        "num_test": {name: len(part) for name, part in parts.tests.items()},
-    }
-    write_json(folder / RESULT, result)
+        save_model(model, folder)
+        result = {
+            "seconds": round(progress.seconds, 1),
+            "steps": progress.step,
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "seed": config.training.seed,
+            "num_train": len(parts.data.train),
+            "num_test": {name: len(part) for name, part in parts.tests.items()},
+        }
+        write_json(folder / RESULT, result)
 
 
 def error(model: Model, part: ImageSet) -> float:

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 _HOMES = {
-    "Diverged": "engine",
+    "Diverged": "diagnosis",
     "Event": "engine",
     "Interrupted": "engine",
     "Progress": "engine",
@@ -19,7 +19,8 @@ __all__ = ["Diverged", "Event", "Interrupted", "Progress", "TrainingConfig", "fi
 
 if TYPE_CHECKING:
     from torchcaps.training.config import TrainingConfig
-    from torchcaps.training.engine import Diverged, Event, Interrupted, Progress, fit
+    from torchcaps.training.diagnosis import Diverged
+    from torchcaps.training.engine import Event, Interrupted, Progress, fit
 
 
 def __getattr__(name: str):

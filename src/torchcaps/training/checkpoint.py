@@ -1,47 +1,47 @@
 """The state of a run in one file: tensors and JSON, checked, written whole or not at all."""
 
-import contextlib
-import fcntl
 import json
 import os
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-LAST, PREVIOUS, BEST = "last.safetensors", "previous.safetensors", "best.safetensors"
+from torchcaps.training.files import sync, whole_file
+
+LAST, PREVIOUS = "last.safetensors", "previous.safetensors"
 
 
 class CheckpointError(ValueError):
-    """A checkpoint is missing, damaged, or could not be written."""
+    """A checkpoint is missing or damaged."""
+
+
+class CheckpointNotice(UserWarning):
+    """The last checkpoint is damaged, and the one before it is used."""
+
+
+class State(NamedTuple):
+    """What a checkpoint holds, where it was found, and what is wrong with the one that should have been there."""
+
+    tensors: dict[str, Tensor]
+    values: dict[str, Any]
+    path: Path
+    damage: str | None = None
 
 
 def save_state(path: Path, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
     """Write tensors and JSON values to `path`: complete on disk before it takes the name, or not at all."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = json.dumps(values)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as temporary:
         save_file(tensors, temporary, metadata={"values": text, "checksum": _checksum(tensors, text)})
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
         if path.name == LAST and path.exists():
+            sync(temporary)  # or there would be a moment with one whole checkpoint less
             os.replace(path, path.with_name(PREVIOUS))
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
-    except (OSError, SafetensorError) as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise CheckpointError(
-            f"could not write {path} ({error}); the last good checkpoint is untouched: "
-            "make room or choose a writable folder, then resume"
-        ) from error
 
 
 def load_state(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -62,31 +62,19 @@ def load_state(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise CheckpointError(f"{path} is damaged: {error}") from error
 
 
-def load_latest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+def load_latest(folder: Path) -> State | None:
     """The newest state in a folder that is whole: the last, or the one before it; None if there was none yet."""
-    problems = []
-    for name in (LAST, PREVIOUS):
-        if not (folder / name).exists():
+    problems: list[str] = []
+    for path in (folder / LAST, folder / PREVIOUS):
+        if not path.exists():
             continue
         try:
-            return load_state(folder / name)
+            return State(*load_state(path), path, problems[0] if problems else None)
         except CheckpointError as error:
             problems.append(str(error))
     if problems:
-        raise CheckpointError("no usable checkpoint: " + "; ".join(problems))
+        raise CheckpointError(f"no usable checkpoint: {'; '.join(problems)}; start again in another folder")
     return None
-
-
-@contextlib.contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Keep a run folder to one process."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise CheckpointError(f"another process is using {folder}; wait for it or choose another folder") from error
-        yield
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -124,11 +112,3 @@ def _checksum(tensors: dict[str, Tensor], text: str) -> str:
         checksum = zlib.crc32(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode(), checksum)
         checksum = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, checksum)
     return f"{checksum:08x}"
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -5,11 +5,10 @@ at any moment and resumed ends with the same bits as one that was not.
 """
 
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,10 +25,12 @@ from torchcaps.nn import KMeansRouting
 from torchcaps.training import checkpoint
 from torchcaps.training.batches import DROPOUT, Batches, Examples, TextBatches, make_batches, stream_seed
 from torchcaps.training.config import TrainingConfig
+from torchcaps.training.diagnosis import Diverged, first_broken, watch, worst_gradient
+from torchcaps.training.files import lock_folder
 from torchcaps.training.metrics import Tally, is_right
 from torchcaps.training.objective import balanced_weights, make_objective
 from torchcaps.training.optim import YOUNG_STEPS, learning_rate, make_optimizer, settle_batch_norm, update_average
-from torchcaps.training.processes import ProcessLost, check_replicated, is_loss, processes
+from torchcaps.training.processes import ProcessLost, check_replicated, interruptible, is_loss, processes
 from torchcaps.training.tracking import MetricsFile, check_trackers
 
 TRIAL_STEPS = 8
@@ -38,10 +39,6 @@ PLATEAU_PATIENCE = 3
 
 class Interrupted(KeyboardInterrupt):
     """Training was stopped by the user; the state is saved."""
-
-
-class Diverged(RuntimeError):
-    """A loss or gradient is not finite; the message names the layer."""
 
 
 @dataclass
@@ -100,7 +97,7 @@ def fit(
     """
     config = config or TrainingConfig()
     is_writer = folder is not None and processes(device).is_main_process
-    with checkpoint.lock_folder(folder) if is_writer else nullcontext():
+    with lock_folder(folder) if is_writer else nullcontext():
         return Trainer(model, train, validation, config, folder=folder, on_event=on_event, device=device).run()
 
 
@@ -150,9 +147,12 @@ class Trainer:
         self.average = None if config.ema is None else deepcopy(model).requires_grad_(False)
         self.metrics = MetricsFile(folder) if folder is not None else None
         self.tally = Tally.empty(self.device)
+        self.best: dict[str, Tensor] | None = None
+        self.damage: str | None = None
         self.saved_at, self.saved_step = time.monotonic(), 0
         self.progress = self.restore() or self.start()
         self.check_same_start()
+        self.clear_away()
 
     def class_weights(self) -> Tensor | None:
         """The weight of each class, (J,)."""
@@ -198,12 +198,11 @@ class Trainer:
     def train_step(self, indices: Tensor, step: int) -> None:
         """One optimiser step on one batch, shared among processes and cut into micro-batches."""
         config, progress, started = self.config, self.progress, time.monotonic()
-        torch.manual_seed(stream_seed(config.seed, DROPOUT, progress.step, self.accelerator.process_index))
         self.model.train()
         self.apply_schedules()
         self.backward(indices, step)
         norm = self.accelerator.clip_grad_norm_(self.model.parameters(), config.clip_norm or math.inf)
-        self.check_finite(torch.as_tensor(norm))
+        self.check_finite(torch.as_tensor(norm), indices, step)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None and config.ema is not None:
@@ -215,6 +214,7 @@ class Trainer:
 
     def backward(self, indices: Tensor, step: int) -> None:
         """Gradients of the mean loss of a batch, whoever computes which part of it."""
+        torch.manual_seed(stream_seed(self.config.seed, DROPOUT, self.progress.step, self.accelerator.process_index))
         share = self.progress.step / self.progress.total_steps
         parts = self.parts(len(indices))
         for part in parts:
@@ -250,33 +250,47 @@ class Trainer:
             if self.average is not None:
                 set_inverse_temperature(self.average, value)
 
-    def check_finite(self, norm: Tensor) -> None:
-        """Stop with a diagnosis rather than go on with NaN (fp16 scales its losses and skips such steps itself)."""
-        if self.config.precision == "fp16" or bool(torch.isfinite(norm)):
+    def check_finite(self, norm: Tensor, indices: Tensor, step: int) -> None:
+        """Stop with a diagnosis rather than go on with NaN (fp16 scales its losses and skips such steps itself).
+
+        The step is done again: watching every layer of every step would cost time, and clipping spoils all gradients.
+        """
+        if self.config.precision == "fp16":
             return
-        parameters = self.plain_model.named_parameters()
-        bad = [name for name, p in parameters if p.grad is not None and not bool(torch.isfinite(p.grad).all())]
+        is_finite = bool(torch.isfinite(norm + self.tally.sums[1]))
+        if not any(self.agree(not is_finite)):
+            return
+        self.optimizer.zero_grad(set_to_none=True)
+        with watch(self.plain_model) as broken:
+            self.backward(indices, step)
+        reason = f"what {broken[0]} gives is not finite" if broken else worst_gradient(self.plain_model)
         raise Diverged(
-            f"the gradient of {bad[0] if bad else 'the loss'} is not finite at step {self.progress.step}; "
-            "lower the learning rate or look at the data of this step"
+            f"{reason} at step {self.progress.step}; lower the learning rate or look at the data of this step"
         )
+
+    def check_weights(self) -> None:
+        """Stop rather than evaluate or keep what is broken."""
+        for model in (self.plain_model, self.average):
+            if model is not None and (name := first_broken(model.state_dict().items())):
+                raise Diverged(f"{name} is not finite after step {self.progress.step}; lower the learning rate")
 
     def end_epoch(self) -> None:
         """Validate, remember the best, write metrics, decide whether to go on."""
         progress, config = self.progress, self.config
+        self.check_weights()
         trained, self.tally = self.reduce(self.tally), Tally.empty(self.device)
         row = {"step": progress.step, "epoch": progress.epoch + 1, "seconds": round(progress.seconds, 3)}
         row |= {"loss": trained.loss, "accuracy": trained.accuracy}
         if self.validation is not None:
-            validated = self.evaluate(self.validation)
+            validated = self.validate(self.validation)
             row |= {"validation_loss": validated.loss, "validation_accuracy": validated.accuracy}
             self.judge(validated)
         progress.epoch += 1
         is_stale = config.early_stopping is not None and progress.stale_epochs >= config.early_stopping
         progress.finished = progress.step >= progress.total_steps or is_stale
-        self.save()
         if self.accelerator.is_main_process and self.metrics is not None:
-            self.metrics.append(row)
+            self.metrics.append(row)  # before the state: what is written twice is cut, what is not written is lost
+        self.save()
         if config.trackers:
             self.accelerator.log({name: value for name, value in row.items() if name != "step"}, step=progress.step)
         self.tell(trained, is_epoch_end=True, validation_accuracy=row.get("validation_accuracy"))
@@ -288,8 +302,6 @@ class Trainer:
             progress.best_accuracy, progress.best_loss = validated.accuracy, validated.loss
             progress.best_epoch, progress.stale_epochs = progress.epoch, 0
             self.best = {name: tensor.clone() for name, tensor in self.evaluated_model.state_dict().items()}
-            if self.folder is not None and self.accelerator.is_main_process:
-                checkpoint.save_state(self.folder / checkpoint.BEST, self.best, asdict(progress))
         else:
             progress.stale_epochs += 1
             if progress.stale_epochs % PLATEAU_PATIENCE == 0:
@@ -299,6 +311,18 @@ class Trainer:
     def evaluated_model(self) -> Model:
         """The moving average if there is one, else the model itself."""
         return self.plain_model if self.average is None else self.average
+
+    def validate(self, batches: Batches) -> Tally:
+        """Loss and accuracy on what choices are made on, or which layer gives no number there."""
+        found = self.evaluate(batches)
+        if math.isfinite(found.loss):
+            return found
+        with watch(self.evaluated_model) as broken:
+            self.evaluate(batches)
+        reason = f"what {broken[0]} gives for" if broken else "the loss of"
+        raise Diverged(
+            f"{reason} the validation data is not finite after step {self.progress.step}; lower the learning rate"
+        )
 
     @torch.no_grad()
     def evaluate(self, batches: Batches) -> Tally:
@@ -366,9 +390,12 @@ class Trainer:
         self.saved_at, self.saved_step = time.monotonic(), self.progress.step
         if self.folder is None or not self.accelerator.is_main_process:
             return
+        self.check_weights()
         tensors = {f"model.{name}": tensor for name, tensor in self.plain_model.state_dict().items()}
         if self.average is not None:
             tensors |= {f"average.{name}": tensor for name, tensor in self.average.state_dict().items()}
+        if self.best is not None:
+            tensors |= {f"best.{name}": tensor for name, tensor in self.best.items()}
         optimizer_tensors, optimizer_values = checkpoint.optimizer_tensors(self.optimizer)
         values = {"progress": asdict(self.progress), "optimizer": optimizer_values, "config": self.config.to_dict()}
         checkpoint.save_state(self.folder / checkpoint.LAST, tensors | optimizer_tensors, values)
@@ -378,7 +405,7 @@ class Trainer:
         state = None if self.folder is None else checkpoint.load_latest(self.folder)
         if state is None:
             return None
-        tensors, values = state
+        tensors, values = state.tensors, state.values
         if TrainingConfig.from_dict(values["config"]) != self.config:
             raise ValueError(
                 f"{self.folder} holds a run with another configuration; resume it with its own, or use another folder"
@@ -388,11 +415,12 @@ class Trainer:
             self.average.load_state_dict(checkpoint.with_prefix(tensors, "average."))
         checkpoint.restore_optimizer(self.optimizer, tensors, values["optimizer"])
         progress = Progress(**(values["progress"] | {"epoch_sums": tuple(values["progress"]["epoch_sums"])}))
-        self.saved_step = progress.step
+        self.saved_step, self.damage = progress.step, state.damage
+        self.best = checkpoint.with_prefix(tensors, "best.") or None
+        if self.best is None and progress.best_epoch >= 0:  # written by an earlier version: they have their own file
+            self.best, _ = checkpoint.load_state(state.path.with_name("best.safetensors"))
         sums = torch.tensor(progress.epoch_sums, dtype=torch.float64, device=self.device)
         self.tally = Tally(sums if self.accelerator.is_main_process else torch.zeros_like(sums))
-        if self.metrics is not None and self.accelerator.is_main_process:
-            self.metrics.cut_after(progress.step)
         return progress
 
     def check_same_start(self) -> None:
@@ -406,6 +434,17 @@ class Trainer:
                 "the folder of a run must be the same on all machines"
             )
 
+    def clear_away(self) -> None:
+        """Take away what does not belong to the state that the run goes on from."""
+        if self.folder is None or self.metrics is None or not self.accelerator.is_main_process:
+            return
+        self.metrics.cut_after(self.progress.epoch)
+        if self.damage is not None:
+            notice = f"{self.damage}; going on from step {self.progress.step}"
+            warnings.warn(notice, checkpoint.CheckpointNotice, stacklevel=2)
+            # or it would take the place of the one that is whole when the next is written
+            (self.folder / checkpoint.LAST).unlink(missing_ok=True)
+
     def describe_loss(self) -> str:
         """What to do when another process has gone."""
         lost = f"another process of this run ended at step {self.progress.step}, and the run cannot go on without it"
@@ -418,10 +457,7 @@ class Trainer:
 
     def restore_best(self) -> None:
         """Leave the model with the weights that were best on validation, or with the last."""
-        best = getattr(self, "best", None)
-        if best is None and self.folder is not None and (self.folder / checkpoint.BEST).exists():
-            best, _ = checkpoint.load_state(self.folder / checkpoint.BEST)
-        self.plain_model.load_state_dict(self.evaluated_model.state_dict() if best is None else best)
+        self.plain_model.load_state_dict(self.evaluated_model.state_dict() if self.best is None else self.best)
         self.plain_model.eval()
 
 
@@ -432,29 +468,3 @@ def set_inverse_temperature(model: Model, value: float) -> None:
             module.options["inverse_temperature"] = value
     if model.options.get("routing") == "kmeans":
         model.options["routing_options"] = (model.options.get("routing_options") or {}) | {"inverse_temperature": value}
-
-
-@contextmanager
-def interruptible() -> Iterator[Callable[[], bool]]:
-    """Turn Ctrl-C and SIGTERM into a question that the loop asks between steps; the second ends at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    seen = threading.Event()
-
-    def remember(number: int, frame: object) -> None:
-        if seen.is_set():
-            raise KeyboardInterrupt
-        seen.set()
-
-    before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
-    is_lost = False
-    try:
-        yield seen.is_set
-    except ProcessLost:  # the launcher sends SIGTERM to those who are left; they shall tell the reason first
-        is_lost = True
-        raise
-    finally:
-        if not is_lost:
-            for number, handler in before.items():
-                signal.signal(number, handler)

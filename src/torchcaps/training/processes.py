@@ -1,6 +1,10 @@
-"""Which of several processes this one is, on which device it computes, and what it says when another is lost."""
+"""Which of several processes this one is, on which device it computes, and how it ends: told to, or with another."""
 
 import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from accelerate import Accelerator, DistributedType, PartialState
@@ -78,3 +82,29 @@ def check_replicated(accelerator: Accelerator) -> None:
 def is_loss(error: RuntimeError) -> bool:
     """Whether an error says that another process cannot be reached any more."""
     return isinstance(error, torch.distributed.DistError) or "gloo" in str(error)
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], bool]]:
+    """Turn Ctrl-C and SIGTERM into a question that the loop asks between steps; the second ends at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    seen = threading.Event()
+
+    def remember(number: int, frame: object) -> None:
+        if seen.is_set():
+            raise KeyboardInterrupt
+        seen.set()
+
+    before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
+    is_lost = False
+    try:
+        yield seen.is_set
+    except ProcessLost:  # the launcher sends SIGTERM to those who are left; they shall tell the reason first
+        is_lost = True
+        raise
+    finally:
+        if not is_lost:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -1,12 +1,12 @@
 """Metrics of a run: one JSON object per line, always; other trackers through accelerate, on request."""
 
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from torchcaps.checks import check_choice
+from torchcaps.training.files import sync, whole_file, writing
 
 
 def check_trackers(names: Sequence[str]) -> None:
@@ -28,25 +28,31 @@ class MetricsFile:
         self.path = folder / "metrics.jsonl"
 
     def read(self) -> list[dict[str, Any]]:
-        """All complete lines."""
+        """All lines up to the first that is incomplete or damaged."""
+        rows: list[dict[str, Any]] = []
         if not self.path.exists():
-            return []
-        rows = []
-        for line in self.path.read_text().splitlines():
+            return rows
+        for line in self.path.read_bytes().splitlines():
             try:
-                rows.append(json.loads(line))
+                row = json.loads(line)
             except ValueError:
                 break  # the line that was being written when the run was killed
+            if not isinstance(row, dict) or not isinstance(row.get("epoch"), int):
+                break
+            rows.append(row)
         return rows
 
-    def cut_after(self, step: int) -> None:
-        """Forget what a resumed run will write again."""
-        rows = [row for row in self.read() if row["step"] <= step]
-        temporary = self.path.with_suffix(".tmp")
-        temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        os.replace(temporary, self.path)
+    def cut_after(self, epoch: int) -> None:
+        """Forget what a resumed run will write again: all that comes after its first epochs."""
+        if not self.path.exists():
+            return
+        rows = [row for row in self.read() if row["epoch"] <= epoch]
+        with whole_file(self.path) as temporary:
+            temporary.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def append(self, row: dict[str, Any]) -> None:
         """Write one line."""
-        with open(self.path, "a") as file:
-            file.write(json.dumps(row) + "\n")
+        with writing(self.path):
+            with open(self.path, "a") as file:
+                file.write(json.dumps(row) + "\n")
+            sync(self.path)
