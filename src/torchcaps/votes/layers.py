@@ -1,0 +1,229 @@
+"""Dense, convolutional and class layers: their weights, brought to the form that `LinearVotes` has for all."""
+
+from math import prod
+
+import torch
+from torch import Tensor
+
+from torchcaps.capsules import Capsules, check_capsules, matrix_side
+from torchcaps.checks import check_choice, check_floating, check_mask, check_shape
+from torchcaps.votes.linear import LinearVotes
+from torchcaps.windows import Windows, per_axis
+
+POSES = ("vector", "matrix")
+WEIGHTS = ("full", "shared", "factorised")
+
+Weight = Tensor | tuple[Tensor, Tensor]
+
+
+class DenseVotes(LinearVotes):
+    """Every child votes for every parent.
+
+    Args:
+        children: Capsules with poses (B, I, K) and activations (B, I), or the poses alone.
+        weight: full (I, J, K, D), shared (J, K, D), factorised the pair ((I, K, K'), (J, K', D)); matrix poses
+            (I, J, P, P), (J, P, P), ((I, P, P), (J, P, P)).
+        pose: "vector" (W u) or "matrix" (M W, a pose is P * P entries).
+        weights: who owns a transformation: "full", "shared" or "factorised".
+        bias: one D-vector per W: full (I, J, D), otherwise (J, D).
+        mask: (B, I), False = padding.
+
+    Example:
+        >>> poses, weight = torch.randn(2, 6, 8), torch.randn(6, 3, 8, 16)
+        >>> DenseVotes(poses, weight).materialise().shape
+        torch.Size([2, 6, 3, 16])
+    """
+
+    def __init__(
+        self,
+        children: Capsules | Tensor,
+        weight: Weight,
+        *,
+        pose: str = "vector",
+        weights: str = "full",
+        bias: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> None:
+        poses, activations = check_capsules(children, num_axes=3)
+        super().__init__(
+            poses,
+            **_transformation(weight, bias, pose, weights, poses.shape[-1], (poses.shape[1],), "I, "),
+            activations=activations,
+            mask=mask,
+        )
+
+
+class ConvVotes(LinearVotes):
+    """Every child votes for the parents whose window it lies in; no padding, in one or two dimensions.
+
+    Args:
+        children: feature map of Capsules, poses (B, H, W, C, K) or (B, T, C, K), or the poses alone.
+        weight: full (kh, kw, C, J, K, D), shared (J, K, D), factorised ((kh, kw, C, K, K'), (J, K', D)); one kernel
+            axis less in one dimension, and P x P in place of K x D for matrix poses.
+        kernel_size: one number or one per axis; may be left out where the weight shows it.
+        stride: one number or one per axis.
+        mask: (B, H, W) or (B, H, W, C), False = the child has no votes.
+        window_mask: (B, OH, OW), False = the parent position does not exist, so that it takes no part in the
+            competition for its children (windows that reach into padding, for example).
+        pose, weights, bias: as in DenseVotes; the bias of full weights is (kh, kw, C, J, D).
+
+    Example:
+        >>> votes = ConvVotes(torch.randn(2, 14, 14, 4, 16), torch.randn(3, 3, 4, 5, 4, 4), pose="matrix", stride=2)
+        >>> votes.materialise().shape
+        torch.Size([2, 6, 6, 36, 5, 16])
+    """
+
+    def __init__(
+        self,
+        children: Capsules | Tensor,
+        weight: Weight,
+        *,
+        kernel_size: int | tuple[int, ...] | None = None,
+        stride: int | tuple[int, ...] = 1,
+        pose: str = "vector",
+        weights: str = "full",
+        bias: Tensor | None = None,
+        mask: Tensor | None = None,
+        window_mask: Tensor | None = None,
+    ) -> None:
+        poses, activations = _feature_map(children)
+        axes, num_types = poses.dim() - 3, poses.shape[-2]
+        if kernel_size is None and weights == "shared":
+            raise ValueError("shared weights do not show the kernel size; give kernel_size")
+        child_factor, parent_factor = _factors(weight, weights)
+        owner = parent_factor if child_factor is None else child_factor
+        kernel = tuple(owner.shape[:axes]) if kernel_size is None else per_axis("kernel_size", kernel_size, axes)
+        windows = Windows(tuple(poses.shape[1:-2]), num_types, kernel, per_axis("stride", stride, axes))
+        super().__init__(
+            poses.flatten(1, -2),
+            **_transformation(weight, bias, pose, weights, poses.shape[-1], (*kernel, num_types), "kernel..., C, "),
+            activations=None if activations is None else activations.flatten(1),
+            mask=_child_mask(mask, poses),
+            windows=windows,
+            window_mask=window_mask,
+        )
+
+
+class ClassVotes(LinearVotes):
+    """All children of a feature map vote for all parents; the children of one type share their transformation.
+
+    Coordinate addition puts ((row + 0.5) / H, (column + 0.5) / W) of the child into its vote: entries (0, P-1) and
+    (1, P-1) of a matrix pose (flat 3 and 7 for 4 x 4), entries 0 and 1 of a vector pose.
+
+    Args:
+        children: feature map of Capsules, poses (B, H, W, C, K) or (B, T, C, K), or the poses alone.
+        weight: full (C, J, K, D), shared (J, K, D), factorised ((C, K, K'), (J, K', D)).
+        coordinates: add the coordinates.
+        mask: (B, H, W) or (B, H, W, C), False = the child has no votes.
+        pose, weights, bias: as in DenseVotes.
+
+    Example:
+        >>> ClassVotes(torch.randn(2, 4, 4, 8, 16), torch.randn(8, 5, 4, 4), pose="matrix").materialise().shape
+        torch.Size([2, 128, 5, 16])
+    """
+
+    def __init__(
+        self,
+        children: Capsules | Tensor,
+        weight: Weight,
+        *,
+        coordinates: bool = True,
+        pose: str = "vector",
+        weights: str = "full",
+        bias: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> None:
+        poses, activations = _feature_map(children)
+        spatial, num_types = tuple(poses.shape[1:-2]), poses.shape[-2]
+        transformation = _transformation(weight, bias, pose, weights, poses.shape[-1], (num_types,), "C, ")
+        if coordinates:
+            rows, row_size = transformation["rows"], transformation["weight"].shape[-1]
+            entries = [row_size - 1, 2 * row_size - 1] if pose == "matrix" else [0, 1]
+            offset = _coordinates(spatial, rows * row_size, entries, like=poses)
+            transformation["offset"] = offset.repeat_interleave(num_types, dim=0)
+        super().__init__(
+            poses.flatten(1, -2),
+            **transformation,
+            activations=None if activations is None else activations.flatten(1),
+            mask=_child_mask(mask, poses),
+        )
+
+
+def _feature_map(children: Capsules | Tensor) -> tuple[Tensor, Tensor | None]:
+    poses, activations = check_capsules(children)
+    if poses.dim() not in (4, 5):
+        raise ValueError(
+            f"a feature map of poses must have shape (B, H, W, C, K) or (B, T, C, K), got {tuple(poses.shape)}"
+        )
+    return poses, activations
+
+
+def _child_mask(mask: Tensor | None, poses: Tensor) -> Tensor | None:
+    """A mask of positions or of children of a feature map, as (B, I)."""
+    if mask is None:
+        return None
+    check_mask("mask", mask)
+    if mask.shape == poses.shape[:-2]:
+        mask = mask.unsqueeze(-1).expand(poses.shape[:-1])
+    return check_shape("mask", mask, tuple(poses.shape[:-1]), "of positions or of children").flatten(1)
+
+
+def _factors(weight: Weight, weights: str) -> tuple[Tensor | None, Tensor]:
+    """The factor per child, if there is one, and the weight per parent."""
+    check_choice("weights", weights, WEIGHTS)
+    child_factor = None
+    if weights == "factorised":
+        if not (isinstance(weight, tuple | list) and len(weight) == 2):
+            raise TypeError("factorised weights are a pair (one factor per child, one per parent)")
+        child_factor, weight = weight
+        check_floating("child factor", child_factor)
+    if not isinstance(weight, Tensor):
+        raise TypeError(f"{weights} weights are one tensor, got {type(weight).__name__}")
+    return child_factor, check_floating("weight", weight)
+
+
+def _transformation(
+    weight: Weight,
+    bias: Tensor | None,
+    pose: str,
+    weights: str,
+    pose_size: int,
+    owners: tuple[int, ...],
+    legend: str,
+) -> dict:
+    """Bring a weight to its canonical form (T, J, K, D / R); `owners` are the axes that full weights start with."""
+    check_choice("pose", pose, POSES)
+    rows = matrix_side(pose_size) if pose == "matrix" else 1
+    inner = pose_size // rows
+    child_factor, weight = _factors(weight, weights)
+    if child_factor is not None:
+        check_shape("child factor", child_factor, (*owners, inner, child_factor.shape[-1]), f"({legend}K, K')")
+        inner, child_factor = child_factor.shape[-1], child_factor.flatten(0, -3)
+    if weights != "full":
+        owners, legend = (), ""
+    if weight.dim() != len(owners) + 3:
+        raise ValueError(f"{weights} weight must have shape ({legend}J, K, D), got {tuple(weight.shape)}")
+    num_parents, outer = weight.shape[-3], weight.shape[-1]
+    check_shape("weight", weight, (*owners, num_parents, inner, outer), f"({legend}J, K, D)")
+    if pose == "matrix" and not rows == inner == outer:
+        raise ValueError(f"matrix poses of {pose_size} entries need {rows} x {rows} weights, got {inner} x {outer}")
+    if bias is not None:
+        check_shape("bias", bias, (*owners, num_parents, rows * outer), f"({legend}J, D)")
+    num_transforms = prod(owners)
+    return {
+        "rows": rows,
+        "weight": weight.reshape(num_transforms, num_parents, inner, outer),
+        "child_factor": child_factor,
+        "bias": None if bias is None else bias.reshape(num_transforms, num_parents, rows * outer),
+    }
+
+
+def _coordinates(spatial: tuple[int, ...], vote_size: int, entries: list[int], *, like: Tensor) -> Tensor:
+    """Scaled position of each place of the map, at the given entries of a vote: (positions, D)."""
+    if entries[len(spatial) - 1] >= vote_size:
+        raise ValueError(f"coordinate addition needs larger votes than {vote_size}; set coordinates=False")
+    offset = like.new_zeros(*spatial, vote_size)
+    for axis, (size, entry) in enumerate(zip(spatial, entries, strict=False)):
+        scaled = (torch.arange(size, device=like.device, dtype=like.dtype) + 0.5) / size
+        offset[..., entry] = scaled.view(*(-1 if a == axis else 1 for a in range(len(spatial)))).expand(spatial)
+    return offset.flatten(0, -2)
