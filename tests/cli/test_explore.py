@@ -39,7 +39,7 @@ def test_what_it_runs_with(monkeypatch, tmp_path):
     opened, seen = [], []
     monkeypatch.setattr("webbrowser.open", opened.append)
 
-    def run(app, listener, on_start):
+    def run(app, limits, listener, on_start):
         on_start()
         seen.append(listener.getsockname()[:2])
 

@@ -103,6 +103,43 @@ def test_a_pass_is_not_larger_than_its_size_and_the_next_goes_on(service):
     assert json.loads(second)["scores"] == pytest.approx(json.loads(first[0])["scores"], abs=1e-5)
 
 
+def test_who_is_alone_does_not_wait(service, monkeypatch):
+    question, waits, sleep = questions("cnn", 1)[0], [], asyncio.sleep
+
+    async def wait(seconds):
+        waits.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr("torchcaps.explorer.batching.asyncio.sleep", wait)
+
+    async def work(batcher):
+        for _ in range(4):
+            await batcher.predict(question)
+
+    _, sizes = run_batcher(service, work)
+    assert sizes == [1, 1, 1, 1]
+    assert len(waits) == 1  # before anything was known of the others
+
+
+def test_two_that_take_turns_come_together(service):
+    asked = questions("cnn", 2)
+
+    async def work(batcher):
+        await batcher.predict(asked[0])  # alone
+
+        async def client(question):
+            for _ in range(5):
+                await batcher.predict(question)
+
+        first = asyncio.create_task(client(asked[0]))
+        await asyncio.sleep(0.001)  # its pass runs
+        await asyncio.gather(first, client(asked[1]))
+
+    _, sizes = run_batcher(service, work, seconds=0.2)
+    assert sizes[:2] == [1, 1]
+    assert sizes[2:6] == [2, 2, 2, 2]
+
+
 def hold(service, monkeypatch) -> Event:
     """Let every prediction of the CNN wait until the event is set."""
     going_on, run = Event(), service.predictors["cnn"].run

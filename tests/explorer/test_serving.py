@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -223,3 +224,17 @@ def test_wrong_options_are_one_sentence(options, sentence, capsys):
     error = capsys.readouterr().err
     assert sentence in error
     assert len(error.splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_twenty_seconds_of_everything_at_once(tmp_path):
+    """What tools/service_endurance.py does for half an hour."""
+    tool = Path(__file__).parents[2] / "tools" / "service_endurance.py"
+    command = [sys.executable, str(tool), "--minutes", "0.33", "--out", str(tmp_path / "found.json")]
+    finished = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["holds"]
+    for service in found["services"].values():
+        assert service["good_answers"] > 0
+        assert service["open_files"]["after"] <= service["open_files"]["before"]

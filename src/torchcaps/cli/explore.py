@@ -52,7 +52,7 @@ class Explore:
                 if not self.no_browser:
                     webbrowser.open(address)
 
-            run(app, listener, announce)
+            run(app, limits, listener, announce)
 
 
 def check_installed(what: str) -> None:

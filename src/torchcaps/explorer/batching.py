@@ -24,8 +24,8 @@ class Batching:
 
     Attributes:
         size: most requests of a forward pass.
-        seconds: how long the first request to a model that does nothing waits for others; those that come while a
-            pass runs make up the next.
+        seconds: how long a pass waits for as many requests as there were at the end of the one before; who is alone
+            does not wait, and those that come while a pass runs make up the next.
         on_batch: told the size of every pass.
     """
 
@@ -59,6 +59,7 @@ class Batcher:
         self.service, self.workers, self.batching = service, workers, batching
         self.queues: dict[str, list[Waiting]] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.crowds: dict[str, int] = {}  # how many were answered by the last pass or waited at its end
 
     async def predict(self, question: PredictRequest) -> str:
         """The prediction as JSON."""
@@ -73,14 +74,16 @@ class Batcher:
 
     async def drain(self, model: str) -> None:
         """Answer batch after batch until nobody waits for this model."""
-        queue = self.queues[model]
-        await asyncio.sleep(self.batching.seconds)
+        queue, size = self.queues[model], self.batching.size
         while queue:
-            batch = queue[: self.batching.size]
-            del queue[: self.batching.size]
+            if len(queue) < min(self.crowds.get(model, size), size):
+                await asyncio.sleep(self.batching.seconds)
+            batch = queue[:size]
+            del queue[:size]
             try:
                 await self.work(model, [waiting for waiting in batch if not waiting.answer.done()])
             finally:
+                self.crowds[model] = len(batch) + len(queue)
                 for _ in batch:
                     self.workers.leave()
         del self.tasks[model]

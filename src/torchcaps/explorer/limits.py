@@ -22,7 +22,9 @@ class Limits:
         workers: requests that are worked at at the same time.
         waiting: requests that may wait for a worker; one more is told to come again (429).
         connections: requests that may be under way, their bodies still arriving included; one more gets 503.
-        seconds: until a request must be answered, and until its body must have arrived.
+        sockets: connections that may be open, also those that ask for nothing; one more gets 503 and is closed.
+        seconds: until a request must be answered, until its body must have arrived, and until a client that is
+            connected must have asked for something or taken its answer.
         hosts: names by which the service may be addressed, against pages of others that point a name of theirs at this
             machine; None for any.
     """
@@ -31,11 +33,12 @@ class Limits:
     workers: int = 2
     waiting: int = 32
     connections: int = 256
+    sockets: int = 512
     seconds: float = 10.0
     hosts: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("body_bytes", "workers", "connections"):
+        for name in ("body_bytes", "workers", "connections", "sockets"):
             check_count(name, getattr(self, name))
         check_count("waiting", self.waiting, least=0)
         check_positive("seconds", self.seconds)

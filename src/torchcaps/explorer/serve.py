@@ -6,6 +6,9 @@ from collections.abc import Callable
 import uvicorn
 from fastapi import FastAPI
 
+from torchcaps.explorer.connections import Configuration
+from torchcaps.explorer.limits import Limits
+
 PREFERRED_PORT = 8765
 
 
@@ -34,11 +37,12 @@ def open_socket(host: str, port: int | None) -> socket.socket:
     raise ValueError(f"cannot listen on any port of {host}")
 
 
-def run(app: FastAPI, listener: socket.socket, on_start: Callable[[], None] = lambda: None) -> None:
+def run(app: FastAPI, limits: Limits, listener: socket.socket, on_start: Callable[[], None] = lambda: None) -> None:
     """Serve an application until it is interrupted.
 
     Args:
         app: the application.
+        limits: what is taken from clients.
         listener: where requests come in.
         on_start: called when they are answered.
     """
@@ -48,4 +52,4 @@ def run(app: FastAPI, listener: socket.socket, on_start: Callable[[], None] = la
             await super().startup(sockets)
             on_start()
 
-    Server(uvicorn.Config(app, log_level="warning", server_header=False, timeout_keep_alive=5)).run([listener])
+    Server(Configuration(app, limits)).run([listener])

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from torchcaps.explorer.app import create_app
 from torchcaps.explorer.batching import Batching
+from torchcaps.explorer.connections import Configuration
 from torchcaps.explorer.guard import refuse
 from torchcaps.explorer.limits import Limits
 from torchcaps.explorer.metrics import Metrics
@@ -49,10 +50,7 @@ class Serving:
             listener: where requests come in.
             on_start: called when they are answered.
         """
-        config = uvicorn.Config(
-            self.app, log_level="warning", server_header=False, timeout_keep_alive=5, timeout_graceful_shutdown=5
-        )
-        Server(config, self, on_start).run([listener])
+        Server(Configuration(self.app, self.limits), self, on_start).run([listener])
 
 
 class Gate:
