@@ -2,11 +2,11 @@
 
     python tools/kill_and_resume.py --kills 50 --out results/reliability/kills.json
 
-`torchcaps train` runs in a process of its own that notes what it is doing. A kill is a SIGKILL aimed at one of the
-phases below, at a random one of its occurrences and a random moment in it or shortly after; phases take turns,
-because a moment drawn from the clock alone would hardly ever meet the few milliseconds in which a file is written.
-What the process was doing when it died is taken from its notes. When a run has come to its end in spite of the kills,
-everything in its folder is compared with a run that nobody disturbed.
+`torchcaps train` runs in a process of its own (forked, so that it need not load torch again) that notes what it is
+doing. A kill is a SIGKILL aimed at one of the phases below, at a random one of its occurrences and a random moment in
+it or shortly after; phases take turns, because a moment drawn from the clock alone would hardly ever meet the few
+milliseconds in which a file is written. What the process was doing when it died is taken from its notes. When a run
+has come to its end in spite of the kills, everything in its folder is compared with a run that nobody disturbed.
 """
 
 import argparse
@@ -15,19 +15,20 @@ import os
 import random
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import wraps
+from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
+import torch
 
 from torchcaps.cli import main as command_line
 from torchcaps.environment import environment
@@ -48,10 +49,8 @@ PHASES = {
     "writing a JSON file": "torchcaps.runs:write_json",
 }
 BETWEEN = "between phases"
-NOTING = "--noting"
-OPTIONS = "--model matrix-capsnet-small --option channels=8 --option types=[4,4,4] --epochs 4 --batch-size 16"
+OPTIONS = "--model matrix-capsnet-small --option channels=8 --option types=[4,4,4] --epochs 3 --batch-size 16"
 OPTIONS += " --learning-rate 0.01 --checkpoint-minutes 0.001"
-PATIENCE = 300  # seconds
 
 
 def main() -> None:
@@ -72,18 +71,21 @@ def main() -> None:
 # In the process that is killed.
 
 
-def train_and_note(notes: Path, arguments: list[str]) -> int:
-    """The command line, with a line in `notes` wherever a phase begins or ends."""
-    descriptor = os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+def train_and_note(notes: int, log: Path, arguments: list[str]) -> None:
+    """The command line, with a line into the pipe `notes` wherever a phase begins or ends."""
+    torch.set_num_threads(1)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for stream in (1, 2):
+        os.dup2(output, stream)
 
     def noted(phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
         def wrapper(*positional: Any, **named: Any) -> Any:
-            os.write(descriptor, f"{phase}\n".encode())
+            os.write(notes, f"{phase}\n".encode())
             try:
                 return function(*positional, **named)
             finally:
-                os.write(descriptor, f"{BETWEEN}\n".encode())
+                os.write(notes, f"{BETWEEN}\n".encode())
 
         return wrapper
 
@@ -91,48 +93,46 @@ def train_and_note(notes: Path, arguments: list[str]) -> int:
         owner, _, name = place.replace(":", ".").rpartition(".")
         owner = resolve_name(owner)
         setattr(owner, name, noted(phase, getattr(owner, name)))
-    return command_line(["train", *arguments])
+    sys.exit(command_line(["train", *arguments]))
 
 
 # In the process that kills.
 
 
-@dataclass
 class Attempt:
-    """A process that trains, followed by its notes."""
+    """A process that trains, followed by what it notes."""
 
-    process: subprocess.Popen
-    notes: Path
-    started: float = field(default_factory=time.monotonic)
+    def __init__(self, folder: Path, arguments: list[str]) -> None:
+        self.log, self.phases, self.times = folder / "log", [START], [time.monotonic()]
+        reader, writer = os.pipe()
+        self.process = get_context("fork").Process(target=train_and_note, args=(writer, self.log, arguments))
+        self.process.start()
+        os.close(writer)  # so that the end of the process is the end of the notes
+        self.notes = os.fdopen(reader)
 
-    @classmethod
-    def start(cls, folder: Path, arguments: list[str]) -> "Attempt":
-        notes = folder / "notes"
-        notes.unlink(missing_ok=True)
-        command = [sys.executable, __file__, NOTING, str(notes), *arguments]
-        single = os.environ | {"OMP_NUM_THREADS": "1"}
-        with open(folder / "log", "w") as log:
-            return cls(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=single), notes)
-
-    def phases(self) -> list[str]:
-        """What was done so far; the last is under way."""
-        return self.notes.read_text().splitlines() if self.notes.exists() else [START]
-
-    def wait_for(self, phase: str, occurrence: int) -> bool:
+    def follow(self, phase: str | None = None, occurrence: int = 1) -> bool:
         """Wait until a phase begins for the n-th time; False if the process ends before."""
-        while phase != START and self.phases().count(phase) < occurrence:
-            if self.process.poll() is not None:
+        while self.phases.count(phase) < occurrence:
+            if not (line := self.notes.readline()):
+                self.process.join()
                 return False
-            if time.monotonic() - self.started > PATIENCE:
-                raise TimeoutError(f"{phase} did not come; see {self.notes}")
-            time.sleep(0.001)
+            self.phases.append(line.rstrip())
+            self.times.append(time.monotonic())
         return True
+
+    def kill(self, phase: str, occurrence: int, delay: float) -> bool:
+        """Kill some seconds after a phase began for the n-th time; False if the process came to its end before."""
+        if self.follow(phase, occurrence):
+            time.sleep(delay)
+            self.process.kill()
+            self.follow()
+        return self.process.exitcode == -signal.SIGKILL
 
     def finish(self) -> None:
         """Wait for the end, which must be a good one."""
-        if self.process.wait(PATIENCE) != 0:
-            log = self.notes.with_name("log").read_text()
-            raise RuntimeError(f"training ended with code {self.process.returncode}:\n{log}")
+        self.follow()
+        if self.process.exitcode != 0:
+            raise RuntimeError(f"training ended with code {self.process.exitcode}:\n{self.log.read_text()}")
 
 
 def kill_and_resume(folder: Path, num_kills: int, draws: random.Random) -> dict[str, Any]:
@@ -145,28 +145,20 @@ def kill_and_resume(folder: Path, num_kills: int, draws: random.Random) -> dict[
     while len(kills) < num_kills:
         place = folder / str(len(runs)) / "run"
         place.parent.mkdir()
-        before, is_finished = len(kills), False
-        while not is_finished:
+        before = len(kills)
+        while True:
             again = ["--resume", str(place)] if (place / "config.json").exists() else [*options, "--out", str(place)]
-            attempt = Attempt.start(place.parent, again)
-            if len(kills) == num_kills:
-                attempt.finish()
-                break
+            attempt = Attempt(place.parent, again)
             aims = aims or draws.sample([START, *PHASES], len(PHASES) + 1)
             aim = aims.pop()
             number = occurrences[aim]
             occurrence = draws.randint(1, max(1, number if number < 5 else number // 4))
-            if is_finished := not attempt.wait_for(aim, occurrence):
-                attempt.finish()
+            delay = draws.uniform(0, 1.5 * seconds[aim])
+            if len(kills) == num_kills or not attempt.kill(aim, occurrence, delay):
                 break
-            time.sleep(draws.uniform(0, 1.5 * seconds[aim]))
-            if is_finished := attempt.process.poll() is not None:
-                attempt.finish()
-                break
-            attempt.process.send_signal(signal.SIGKILL)
-            attempt.process.wait()
             kills.append({"run": len(runs), "aim": aim} | describe(attempt, place))
             print(kills[-1], flush=True)
+        attempt.finish()
         runs.append({"kills": len(kills) - before} | compare(place, undisturbed))
         print(runs[-1], flush=True)
     return {
@@ -181,18 +173,13 @@ def kill_and_resume(folder: Path, num_kills: int, draws: random.Random) -> dict[
 
 def measure(place: Path, options: list[str]) -> tuple[Counter[str], dict[str, float]]:
     """The run that nobody disturbs: how often each phase comes, and how long it takes in the median."""
-    attempt = Attempt.start(place.parent, [*options, "--out", str(place)])
-    begun, phase, seen, durations = time.monotonic(), START, 0, defaultdict(list)
-    while attempt.process.poll() is None:
-        phases, now = attempt.phases(), time.monotonic()
-        if phases != [START] and len(phases) > seen:
-            durations[phase].append(now - begun)
-            begun, phase, seen = now, phases[-1], len(phases)
-        time.sleep(0.001)
+    attempt = Attempt(place.parent, [*options, "--out", str(place)])
     attempt.finish()
-    return Counter(attempt.phases()), {
-        phase: statistics.median(durations[phase] or [0.01]) for phase in (START, *PHASES)
-    }
+    durations = defaultdict(list)
+    for phase, (begun, ended) in zip(attempt.phases, pairwise(attempt.times), strict=False):
+        durations[phase].append(ended - begun)
+    seconds = {phase: statistics.median(durations[phase] or [0.01]) for phase in (START, *PHASES)}
+    return Counter(attempt.phases), seconds
 
 
 def describe(attempt: Attempt, place: Path) -> dict[str, Any]:
@@ -202,7 +189,7 @@ def describe(attempt: Attempt, place: Path) -> dict[str, Any]:
     except CheckpointError as error:
         raise RuntimeError("a kill damaged a checkpoint") from error
     return {
-        "killed_while": attempt.phases()[-1],
+        "killed_while": attempt.phases[-1],
         "half_written": sorted(path.name.rsplit(".", 2)[0].lstrip(".") for path in place.glob(".*.tmp")),
         "goes_on_from_step": 0 if state is None else state.values["progress"]["step"],
     }
@@ -230,7 +217,7 @@ def read(folder: Path) -> dict[str, Any]:
     }
 
 
-def write_data(path: Path, num_images: int = 400) -> Path:
+def write_data(path: Path, num_images: int = 320) -> Path:
     """Horizontal and vertical stripes under noise."""
     draws = np.random.default_rng(0)
     labels = draws.integers(0, 2, num_images)
@@ -245,6 +232,4 @@ def write_data(path: Path, num_images: int = 400) -> Path:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == [NOTING]:
-        sys.exit(train_and_note(Path(sys.argv[2]), sys.argv[3:]))
     main()
