@@ -49,8 +49,8 @@ struct Layout {
         windows(votes.windows) {}
 
   int lanes() const { return vectors * Simd<T>::width; }
-  int entries() const { return vectors * size; }           // registers of one (window, D) quantity
-  int record() const { return 2 * size + 2; }              // registers of one record
+  int64_t entries() const { return int64_t(vectors) * size; }  // registers of one (window, D) quantity
+  int64_t record() const { return 2 * int64_t(size) + 2; }     // registers of one record
   // The records of one window: `vectors` of them.
   int64_t record_at(int64_t example, int64_t iteration, int64_t iterations, int64_t window) const {
     return ((example * iterations + iteration) * windows + window) * vectors * record();

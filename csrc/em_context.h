@@ -33,6 +33,8 @@ struct Bench {
 
   void take(Arena::Frame& frame, const Layout<T>& layout, int most_sights, bool global) {
     const int most = global ? most_sights : 1;
+    // Loops over a bench count with int: a larger one is as good as not to be had.
+    if (int64_t(most) * block * layout.entries() > largest_number) throw std::bad_alloc();
     delta = frame.take<Vec<T>>(std::size_t(most) * block * layout.entries());
     coupling = frame.take<Vec<T>>(std::size_t(most) * block * layout.vectors);
     distance = frame.take<Vec<T>>(layout.vectors);
@@ -85,7 +87,7 @@ struct Context {
     for (int64_t s = 0; s < votes.windows; s++) windows += votes.window_exists(example, s);
     for (const Unit& unit : plan.units) {
       int seen = 0, children = 0;
-      for (int k = unit.first; k < unit.last; k++) seen += votes.window_exists(example, plan.sights[k].window);
+      for (int64_t k = unit.first; k < unit.last; k++) seen += votes.window_exists(example, plan.sights[k].window);
       for (int m = 0; m < unit.count; m++) children += votes.child_votes(example, unit.child + m);
       total += int64_t(children) * (global ? std::min(seen, 1) : seen);
     }
@@ -129,7 +131,7 @@ struct Context {
       any |= child.votes;
     }
     int count = 0;
-    for (int k = unit.first; any && k < unit.last; k++)
+    for (int64_t k = unit.first; any && k < unit.last; k++)
       if (votes.window_exists(example, plan.sights[k].window)) bench.sights[count++] = plan.sights[k];
     return count;
   }
@@ -198,20 +200,18 @@ void with_shape(const Votes<T>& votes, Body&& body) {
     body(static_cast<AnyShape*>(nullptr));
 }
 
-// Arguments that would make a kernel read outside its memory.
+// Refuses what would make a kernel read outside its memory, or count further than an int goes.
 template <class T>
 void check(const Votes<T>& votes, const EmOptions<T>& options) {
-  require(votes.examples >= 0 && votes.windows >= 1 && votes.slots >= 1 && votes.children >= 1);
-  require(votes.parents >= 1 && votes.rows >= 1 && votes.inner >= 1 && votes.outer >= 1);
-  require(votes.poses && votes.weight && options.beta_a && options.beta_u);
+  torchcaps::check(votes);
+  require(options.beta_a && options.beta_u);
   require(options.sharpness && options.iterations >= 1 && options.variance_epsilon > 0);
   require(options.competition >= 0 && options.competition <= 1);
   require(options.activation >= 0 && options.activation <= 2);
-  for (int64_t k = 0; votes.child && k < votes.windows * votes.slots; k++)
-    require(votes.child[k] >= 0 && votes.child[k] < votes.children);
-  require(votes.child || (votes.windows == 1 && votes.slots == votes.children));
-  for (int64_t n = 0; n < votes.slots; n++)
-    require(votes.transform_at(n) >= 0 && votes.transform_at(n) < votes.transforms);
+  // Inner loops number what one window needs (the lines of the backward are most), a pose and a weight with int.
+  const int64_t padded_parents = votes.parents + Simd<T>::width;
+  require(votes.pose_size() <= largest_number && votes.inner * votes.outer <= largest_number);
+  require(padded_parents * votes.vote_size() <= largest_number / (4 * options.iterations));
 }
 
 }  // namespace em

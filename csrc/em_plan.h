@@ -19,10 +19,10 @@ struct Sight {  // a window and the slot in which it sees the first child of a u
 };
 
 struct Unit {
-  int64_t child;     // the first child
-  int count;         // how many children
-  int first, last;   // its sights
-  int64_t transform; // of the first sight: the key of the order
+  int64_t child;        // the first child
+  int count;            // how many children
+  int64_t first, last;  // its sights
+  int64_t transform;    // of the first sight: the key of the order
 };
 
 struct Plan {
@@ -38,20 +38,20 @@ struct Plan {
 template <class T>
 Plan::Plan(const Votes<T>& votes) {
   // Sights of every child in order of windows.
-  std::vector<int> start(votes.children + 1, 0);
+  std::vector<int64_t> start(votes.children + 1, 0);
   for (int64_t s = 0; s < votes.windows; s++)
     for (int64_t n = 0; n < votes.slots; n++) start[votes.child_at(s, n) + 1]++;
   for (int64_t i = 0; i < votes.children; i++) start[i + 1] += start[i];
   sights.resize(start.back());
-  std::vector<int> next(start.begin(), start.end() - 1);
+  std::vector<int64_t> next(start.begin(), start.end() - 1);
   for (int64_t s = 0; s < votes.windows; s++)
     for (int64_t n = 0; n < votes.slots; n++) sights[next[votes.child_at(s, n)]++] = {int32_t(s), int32_t(n)};
 
   const auto continues = [&](int64_t child, int offset) {  // is child + offset seen like child, slots shifted?
-    const int count = start[child + 1] - start[child];
-    const int other = start[child + offset];
+    const int64_t count = start[child + 1] - start[child];
+    const int64_t other = start[child + offset];
     if (start[child + offset + 1] - other != count) return false;
-    for (int k = 0; k < count; k++) {
+    for (int64_t k = 0; k < count; k++) {
       const Sight &a = sights[start[child] + k], &b = sights[other + k];
       if (a.window != b.window || a.slot + offset != b.slot) return false;
     }
@@ -63,7 +63,8 @@ Plan::Plan(const Votes<T>& votes) {
       while (count < largest_unit && child + count < votes.children && continues(child, count)) count++;
       const int64_t transform = votes.transform_at(sights[start[child]].slot);
       units.push_back({child, count, start[child], start[child + 1], transform});
-      most_sights = std::max(most_sights, start[child + 1] - start[child]);
+      require(start[child + 1] - start[child] <= largest_number);
+      most_sights = std::max(most_sights, int(start[child + 1] - start[child]));
     }
     child += count;
   }

@@ -12,6 +12,7 @@ template <class T, class Body>
 int with_softmax_plan(const Votes<T>* votes, const SoftmaxOptions* options, int threads, Body&& body) {
   return guarded([&] {
     require(votes && options);
+    check(*votes);
     if (votes->examples * votes->windows <= Simd<T>::width && Simd<T>::width == 8)
       body(SoftmaxPlan<T, 1>(*votes, *options, threads));
     else
@@ -22,7 +23,10 @@ int with_softmax_plan(const Votes<T>* votes, const SoftmaxOptions* options, int 
 template <class T>
 int softmax_forward(const Votes<T>* votes, const SoftmaxOptions* options, T* out, T* sums, T* masses, int threads) {
   if (votes && options && SoftmaxFew<T>::takes(*votes))
-    return guarded([&] { SoftmaxFew<T>(SoftmaxPlan<T, 1>(*votes, *options, threads)).run(out, sums, masses); });
+    return guarded([&] {
+      check(*votes);
+      SoftmaxFew<T>(SoftmaxPlan<T, 1>(*votes, *options, threads)).run(out, sums, masses);
+    });
   return with_softmax_plan(votes, options, threads, [&](const auto& plan) {
     if (SoftmaxShared shared(plan); shared.takes()) return shared.forward(out, sums);
     SoftmaxForward(plan).run(out, sums, masses);

@@ -163,15 +163,17 @@ class SoftmaxShared {
     const int64_t num_children = plan_.votes.examples * plan_.votes.children;
     if (gradients.poses) std::fill_n(gradients.poses, num_children * inner_, T(0));
     if (gradients.activations) std::fill_n(gradients.activations, num_children, T(0));
+    int present = 1;  // OpenMP may give fewer threads than asked for
 #pragma omp parallel num_threads(plan_.threads)
     {
+      if (omp_get_thread_num() == 0) present = omp_get_num_threads();
       Scratch& worker = workers[omp_get_thread_num()];
       std::fill_n(worker.grad_weight, num_weights(), T(0));
       for_each_tile([&](const Group& tile) { differentiate(worker, tile, sums, grad_out, gradients); });
     }
     if (!gradients.weight) return;
     std::copy_n(workers[0].grad_weight, num_weights(), gradients.weight);
-    for (int i = 1; i < plan_.threads; i++)
+    for (int i = 1; i < present; i++)
       for (int64_t w = 0; w < num_weights(); w++) gradients.weight[w] += workers[i].grad_weight[w];
   }
 

@@ -12,6 +12,9 @@
 // The struct is plain C and is filled by Python through ctypes: field order and types are part of the ABI.
 #pragma once
 #include <cstdint>
+#include <limits>
+
+#include "abi.h"
 
 namespace torchcaps {
 
@@ -46,5 +49,23 @@ struct Votes {
     return !window_mask || window_mask[example * windows + window];
   }
 };
+
+// Children, slots and windows are numbered with 32 bits in the tables; everything else is counted with 64.
+constexpr int64_t largest_number = std::numeric_limits<int32_t>::max();
+
+// Refuses what would make a kernel read outside its memory.
+template <class T>
+void check(const Votes<T>& votes) {
+  require(votes.examples >= 0 && votes.windows >= 1 && votes.slots >= 1 && votes.children >= 1);
+  require(votes.windows <= largest_number && votes.slots <= largest_number && votes.children <= largest_number);
+  require(votes.parents >= 1 && votes.rows >= 1 && votes.inner >= 1 && votes.outer >= 1);
+  require(votes.poses && votes.weight);
+  for (int64_t k = 0; votes.child && k < votes.windows * votes.slots; k++)
+    require(votes.child[k] >= 0 && votes.child[k] < votes.children);
+  require(votes.child || (votes.windows == 1 && votes.slots == votes.children));
+  for (int64_t n = 0; votes.transform && n < votes.slots; n++)
+    require(votes.transform[n] >= 0 && votes.transform[n] < votes.transforms);
+  require(votes.transform || votes.slots <= votes.transforms);
+}
 
 }  // namespace torchcaps

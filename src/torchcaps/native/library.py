@@ -104,9 +104,9 @@ def call(name: str, *arguments: object) -> None:
     """
     status = getattr(load(), name)(*arguments)
     if status == 1:
-        raise MemoryError(f"torchcaps {name}: {_FAILURES[1]}")
+        raise MemoryError(f"{name}: {_FAILURES[1]}")
     if status != 0:
-        raise RuntimeError(f"torchcaps {name}: {_FAILURES.get(status, f'unknown status {status}')}")
+        raise RuntimeError(f"{name}: {_FAILURES.get(status, f'unknown status {status}')}")
 
 
 def num_threads() -> int:

@@ -1,5 +1,6 @@
 """From a description of votes to the tensors a kernel reads."""
 
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ from torchcaps.votes import LinearVotes, Votes
 __all__ = ["KernelVotes", "lower", "why_not_lower"]
 
 DTYPES = {torch.float32: "f32", torch.float64: "f64"}
+LARGEST_NUMBER = 2**31 - 1  # of csrc/votes.h
 
 
 class KernelVotes(NamedTuple):
@@ -84,7 +86,16 @@ def why_not_lower(votes: Votes) -> str | None:
         return f"the kernels take float32 and float64, the votes are {votes.poses.dtype}"
     if 0 in votes.poses.shape:
         return f"there is nothing to route: poses have shape {tuple(votes.poses.shape)}"
+    if (num_children := _num_numbered(votes)) > LARGEST_NUMBER:
+        return f"the kernels number children with 32 bits: they take {LARGEST_NUMBER:,} of them, not {num_children:,}"
     return library.why_not()
+
+
+def _num_numbered(votes: LinearVotes) -> int:
+    """Children of an example as kernels number them: with factorised weights every slot of a window is one."""
+    if votes.windows is None or votes.child_factor is None:
+        return votes.num_children
+    return prod(votes.positions) * votes.num_slots
 
 
 def lower(votes: LinearVotes) -> KernelVotes:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from torchcaps.capsules import Capsules
-from torchcaps.native.lowering import lower, why_not_lower
+from torchcaps.native.lowering import LARGEST_NUMBER, lower, why_not_lower
 from torchcaps.routing.competition import KINDS
-from torchcaps.routing.em.fused_ops import EmKernelOptions, em_couplings, em_kernel
+from torchcaps.routing.em.fused_ops import REGISTER_BYTES, EmKernelOptions, em_couplings, em_kernel
 from torchcaps.routing.em.reference import KAPPA
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.result import RoutingResult, TraceStep
@@ -31,7 +31,7 @@ class EmKernel:
         reason = why_not_lower(problem.votes)
         if reason is None and problem.competition == "global" and _is_factorised_convolution(problem.votes):
             return "its kernel has no global competition for convolutional votes with factorised weights"
-        return reason
+        return reason or _why_not_size(problem)
 
     def run(self, problem: Problem) -> RoutingResult:
         description = problem.votes
@@ -60,6 +60,22 @@ class EmKernel:
 def _is_factorised_convolution(votes: Votes) -> bool:
     """Then every slot is a child of its own to the kernels, and children can no longer compete across windows."""
     return isinstance(votes, LinearVotes) and votes.windows is not None and votes.child_factor is not None
+
+
+def _why_not_size(problem: Problem) -> str | None:
+    """The bounds of `check` in csrc/em_context.h, below which its inner loops count with 32 bits."""
+    votes, num_iterations = problem.votes, len(problem.options.lambdas)
+    assert isinstance(votes, LinearVotes)
+    _, num_parents, inner, outer = votes.weight.shape
+    padded_parents = num_parents + REGISTER_BYTES // votes.poses.element_size()
+    if max(votes.rows * inner, inner * outer) > LARGEST_NUMBER:
+        return f"its kernel counts the entries of a pose and of a transformation with 32 bits, got {inner} x {outer}"
+    if padded_parents * votes.vote_size > LARGEST_NUMBER // (4 * num_iterations):
+        return (
+            "its kernel counts what one parent position needs with 32 bits, which "
+            f"{num_parents} parents of {votes.vote_size} entries in {num_iterations} iterations exceed"
+        )
+    return None
 
 
 def kernel_options(problem: Problem) -> EmKernelOptions:

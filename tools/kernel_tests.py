@@ -1,0 +1,175 @@
+"""The tests of the native kernels where they are hard to run: under sanitizers, and on an emulated 64-bit ARM.
+
+    python tools/kernel_tests.py sanitized --out results/reliability/sanitizers.json
+    python tools/kernel_tests.py aarch64 --root ROOT --site SITE --out results/reliability/aarch64.json
+
+`sanitized` builds the library with AddressSanitizer and UndefinedBehaviorSanitizer and runs every test of kernels and
+routings with it, scratch memory poisoned. `aarch64` cross-compiles the library and runs in qemu the tests that hold
+kernels against the reference: ROOT is a folder with the files of Debian's arm64 packages python3.11 and libgomp1, SITE
+one with wheels for that platform (torch, numpy, pytest, hypothesis). The record is written anew after every file.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+from torchcaps.environment import environment
+
+PROJECT = Path(__file__).parents[1]
+COMMON = "-std=c++17 -fopenmp -fPIC -fvisibility=hidden -Wno-psabi"
+SANITIZERS = "-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined"
+INSTRUCTION_SETS = {"avx2": "-mavx2 -mfma", "portable": ""}
+CROSS_COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64-static"
+SANITIZED_TESTS = ["tests/native", "tests/routing", "tests/nn/test_routing.py"]
+EMULATED_TESTS = ["tests/routing/*/test_fused.py", "tests/native/test_softmax_shared.py", "tests/native/test_em.py"]
+EMULATED_TESTS += ["tests/native/test_softmax.py", "tests/native/test_sizes.py"]
+NOT_SANITIZED = "not other_builds"  # these would run the other files again
+# Compilers, and processes of their own, are not what an emulated processor is asked about.
+NOT_EMULATED = "not opcheck and not compiles and not other_builds and not operator_is_sound and not gradcheck"
+NOTHING_CHOSEN = 5  # what pytest ends with
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How the tests run, and what is to be known about it."""
+
+    python: list[str]
+    variables: dict[str, str]
+    tests: list[str]
+    chosen: str
+    facts: dict
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("where", choices=["sanitized", "aarch64"])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--isa", choices=list(INSTRUCTION_SETS), default="avx2", help="of the sanitized library")
+    parser.add_argument("--root", type=Path, help="of the emulated system")
+    parser.add_argument("--site", type=Path, help="the packages of the emulated Python")
+    parser.add_argument("--tests", nargs="+", help="other files or folders of tests")
+    arguments = parser.parse_args()
+    if arguments.where == "aarch64" and not (arguments.root and arguments.site):
+        parser.error("aarch64 needs --root and --site")
+    with tempfile.TemporaryDirectory() as name:
+        folder, rows = Path(name), []
+        setting = sanitized(folder, arguments) if arguments.where == "sanitized" else emulated(folder, arguments)
+        about = {"environment": environment(), "chosen": setting.chosen} | setting.facts
+        for path in files_of(arguments.tests or setting.tests):
+            rows.append(run_file(setting, path, folder / "tests.xml"))
+            reports = [report.read_text(errors="replace")[:4000] for report in sorted(folder.glob("report.*"))]
+            result = about | summary(rows) | {"reports": reports, "files": rows}
+            arguments.out.parent.mkdir(parents=True, exist_ok=True)
+            arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+    print({key: result[key] for key in summary(rows)}, f"{len(reports)} reports of sanitizers")
+    sys.exit(bool(result["ended_badly"] or reports))
+
+
+def sanitized(folder: Path, arguments: argparse.Namespace) -> Setting:
+    """A library that checks itself; a finding ends the process and is written down."""
+    compiler, flags = os.environ.get("CXX", "c++"), f"{SANITIZERS} {INSTRUCTION_SETS[arguments.isa]}".strip()
+    build(compiler, flags, folder / f"libtorchcaps_{arguments.isa}.so")
+    found = (output_of(compiler, f"-print-file-name={name}") for name in ("libasan.so", "libstdc++.so"))
+    options = "detect_leaks=0:halt_on_error=1:print_stacktrace=1"
+    variables = {
+        "TORCHCAPS_NATIVE": str(folder),
+        "TORCHCAPS_ISA": arguments.isa,
+        "TORCHCAPS_POISON": "1",
+        "LD_PRELOAD": " ".join(str(Path(name).resolve()) for name in found),
+        "ASAN_OPTIONS": f"{options}:log_path={folder / 'report'}",
+        "UBSAN_OPTIONS": f"{options}:log_path={folder / 'report'}",
+    }
+    facts = {"compiler": output_of(compiler, "--version").splitlines()[0], "flags": flags, "options": options}
+    return Setting([sys.executable], variables, SANITIZED_TESTS, NOT_SANITIZED, facts)
+
+
+def emulated(folder: Path, arguments: argparse.Namespace) -> Setting:
+    """Values and gradients of the portable build for 64-bit ARM."""
+    build(CROSS_COMPILER, "-O3", folder / "libtorchcaps_portable.so")
+    root, site = arguments.root.resolve(), arguments.site.resolve()
+    libraries = "/lib/aarch64-linux-gnu:/usr/lib/aarch64-linux-gnu"
+    python = [EMULATOR, "-L", str(root), "-E", f"LD_LIBRARY_PATH={libraries}", str(root / "usr/bin/python3.11")]
+    variables = {
+        "PYTHONPATH": f"{PROJECT / 'src'}:{site}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TORCHCAPS_NATIVE": str(folder),
+    }
+    question = "import json, platform, numpy, torch; from torchcaps.native import library; print(json.dumps(dict("
+    question += "machine=platform.machine(), python=platform.python_version(), numpy=numpy.__version__, "
+    question += "torch=torch.__version__, why_no_kernels=library.why_not())))"
+    facts = {
+        "emulator": output_of(EMULATOR, "--version").splitlines()[0],
+        "compiler": output_of(CROSS_COMPILER, "--version").splitlines()[0],
+        "flags": "-O3",
+        "emulated": json.loads(output_of(*python, "-c", question, **variables).splitlines()[-1]),
+    }
+    return Setting(python, variables, EMULATED_TESTS, NOT_EMULATED, facts)
+
+
+def build(compiler: str, flags: str, library: Path) -> None:
+    sources = [str(path) for path in sorted((PROJECT / "csrc").glob("*.cpp"))]
+    subprocess.run([compiler, *COMMON.split(), *flags.split(), "-shared", *sources, "-o", str(library)], check=True)
+
+
+def output_of(*command: str, **variables: str) -> str:
+    finished = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ | variables)
+    return finished.stdout.strip()
+
+
+def files_of(tests: list[str]) -> list[Path]:
+    found = [path for pattern in tests for path in sorted(PROJECT.glob(pattern))]
+    files = [file for path in found for file in (sorted(path.rglob("test_*.py")) if path.is_dir() else [path])]
+    return [file.relative_to(PROJECT) for file in files]
+
+
+def run_file(setting: Setting, path: Path, report: Path) -> dict:
+    """One file in a process of its own, so that one that dies takes no other with it."""
+    report.unlink(missing_ok=True)
+    command = [*setting.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", setting.chosen]
+    start = time.monotonic()
+    finished = subprocess.run(
+        [*command, f"--junitxml={report}", str(path)],
+        cwd=PROJECT,
+        env=os.environ | setting.variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    counts = counts_of(report)
+    print(f"{path}: {counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped", flush=True)
+    if finished.returncode not in (0, NOTHING_CHOSEN):
+        print(finished.stdout[-4000:], flush=True)
+    seconds = round(time.monotonic() - start, 1)
+    return {"file": str(path), "exit_code": finished.returncode} | counts | {"seconds": seconds}
+
+
+def counts_of(report: Path) -> dict:
+    """What pytest wrote down: nothing where its process died."""
+    cases = ElementTree.parse(report).getroot().iter("testcase") if report.exists() else ()
+    passed, failed, reasons = 0, [], []
+    for case in cases:
+        skipped = case.find("skipped")
+        if case.find("failure") is not None or case.find("error") is not None:
+            failed.append(case.get("name"))
+        elif skipped is not None:
+            reasons.append(skipped.get("message"))
+        else:
+            passed += 1
+    counts = {"passed": passed, "failed": len(failed), "skipped": len(reasons)}
+    return counts | {"failures": failed, "reasons_to_skip": sorted(set(reasons))}
+
+
+def summary(rows: list[dict]) -> dict:
+    counts = {key: sum(row[key] for row in rows) for key in ("passed", "failed", "skipped")}
+    return counts | {"ended_badly": [row["file"] for row in rows if row["exit_code"] not in (0, NOTHING_CHOSEN)]}
+
+
+if __name__ == "__main__":
+    main()
