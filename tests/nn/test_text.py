@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from torchcaps.capsules import squash
-from torchcaps.nn import NgramCaps, WordEvidence
+from torchcaps.nn import NgramCaps, PairEvidence, WordEvidence
 
 # word 2 in three texts of class 0; word 3 in one text of each class; word 4 once, in class 1
 TEXTS = [np.array(row) for row in ([2, 2, 3], [2], [2], [3, 4])]
@@ -58,3 +58,18 @@ def test_ngram_capsules_see_their_words_alone():
     expected = squash((layer.to_poses.weight @ features + layer.to_poses.bias).view(3, 4))
     torch.testing.assert_close(poses[1, 3], expected)
     assert poses.shape == (2, 5, 3, 4)
+
+
+def test_pairs_are_counted_like_words():
+    """With counters enough for all pairs, the evidence of a pair is that of a word which stands for it."""
+    texts, targets = [np.array([2, 3, 4]), np.array([2, 3]), np.array([4, 2])], torch.tensor([0, 1, 1])
+    pairs, words = PairEvidence(10_007, 2), WordEvidence(10_007, 2)
+    pairs.count(texts, targets)
+    numbers = pairs.pairs(torch.tensor([[2, 3, 4], [2, 3, 0], [4, 2, 0]]))
+    assert len(numbers.unique()) == 4  # (2, 3), (3, 4), (4, 2) and none
+    assert (numbers == 0).tolist() == [[False, False, True], [False, True, True], [False, True, True]]
+    words.count([row.numpy() for row in numbers], targets)
+    tokens = torch.tensor([[2, 3, 4]])
+    torch.testing.assert_close(pairs.eval()(tokens), words.eval()(numbers[:1]))
+    torch.testing.assert_close(pairs.train()(tokens, targets[:1]), words.train()(numbers[:1], targets[:1]))
+    assert pairs.eval()(tokens)[0, 2].tolist() == [0, 0]

@@ -78,8 +78,8 @@ class TextCapsules(TextModel):
     fewer and smaller capsules and windows of one n-gram were better on the validation parts of TREC and MR, and faster.
 
     Args:
-        num_tokens, num_classes, multi_label, embedding_size, word_dropout, embedding_rate, word_evidence: see
-            TextModel.
+        num_tokens, num_classes, multi_label, embedding_size, word_dropout, embedding_rate, word_evidence,
+            pair_evidence: see TextModel.
         ngram_sizes: K1 of each branch.
         channels: B, features of an n-gram.
         types: (C, D), capsule types of n-grams and of windows.
@@ -103,6 +103,7 @@ class TextCapsules(TextModel):
         word_dropout: float = 0.2,
         embedding_rate: float = 1.0,
         word_evidence: bool = False,
+        pair_evidence: int = 0,
         ngram_sizes: tuple[int, ...],
         channels: int = 128,
         types: tuple[int, int] = (16, 8),
@@ -124,6 +125,7 @@ class TextCapsules(TextModel):
             word_dropout=word_dropout,
             embedding_rate=embedding_rate,
             word_evidence=word_evidence,
+            pair_evidence=pair_evidence,
             ngram_sizes=list(ngram_sizes),
             channels=channels,
             types=list(types),

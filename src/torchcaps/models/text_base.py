@@ -1,14 +1,16 @@
 """What all classifiers of texts have in common: tokens in, word vectors, padding."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from torchcaps.checks import check_count, check_positive
 from torchcaps.encoding import PAD, TextEncoding
 from torchcaps.models.base import Model, ModelOutput
-from torchcaps.nn import WordEvidence
+from torchcaps.nn import PairEvidence, WordEvidence
 
 # Standard deviation of the entries of words that have no vector; that of GloVe's are near it.
 EMBEDDING_STD = 0.3
@@ -26,6 +28,7 @@ class TextModel(Model):
             larger corpus, which they would forget.
         word_evidence: add to each word's vector what it says for each class, counted in the training texts before
             training begins; see `torchcaps.nn.WordEvidence`.
+        pair_evidence: the same for pairs of neighbouring words, in this many counters; 0 for none.
         num_classes, multi_label, **options: see Model.
 
     Shapes:
@@ -46,6 +49,7 @@ class TextModel(Model):
         word_dropout: float = 0.5,
         embedding_rate: float = 1.0,
         word_evidence: bool = False,
+        pair_evidence: int = 0,
         **options: Any,
     ) -> None:
         super().__init__(
@@ -56,6 +60,7 @@ class TextModel(Model):
             word_dropout=word_dropout,
             embedding_rate=embedding_rate,
             word_evidence=word_evidence,
+            pair_evidence=pair_evidence,
             **options,
         )
         self.preprocessing = TextEncoding(tokeniser="words", vocabulary=())
@@ -65,8 +70,10 @@ class TextModel(Model):
         self.dropout = nn.Dropout(word_dropout)
         self.learning_rates = {"embedding.weight": check_positive("embedding_rate", embedding_rate)}
         self.evidence = WordEvidence(num_tokens, num_classes) if word_evidence else None
-        self.word_size = embedding_size + (num_classes if word_evidence else 0)
-        nn.init.normal_(self.embedding.weight, std=BESIDE_EVIDENCE_STD if word_evidence else EMBEDDING_STD)
+        self.evidence_of_pairs = PairEvidence(pair_evidence, num_classes) if pair_evidence else None
+        num_counted = sum(counted is not None for counted in (self.evidence, self.evidence_of_pairs))
+        self.word_size = embedding_size + num_counted * num_classes
+        nn.init.normal_(self.embedding.weight, std=BESIDE_EVIDENCE_STD if num_counted else EMBEDDING_STD)
         self.set_vectors(torch.tensor([PAD]), torch.zeros(1, embedding_size))
 
     def forward(self, tokens: Tensor, classes: Tensor | None = None) -> ModelOutput:
@@ -77,6 +84,12 @@ class TextModel(Model):
     def set_vectors(self, numbers: Tensor, vectors: Tensor) -> None:
         """Give the tokens with these numbers (n,) their vectors (n, embedding_size)."""
         self.embedding.weight[numbers] = vectors.to(self.embedding.weight)
+
+    def count_evidence(self, texts: Sequence[np.ndarray], targets: Tensor) -> None:
+        """Count the training texts, given as numbers of tokens, with their classes (n,) or (n, J), for evidence."""
+        for evidence in (self.evidence, self.evidence_of_pairs):
+            if evidence is not None:
+                evidence.count(texts, targets)
 
     def embed(self, tokens: Tensor, classes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Vectors of the words, and the length of each text.
@@ -91,10 +104,11 @@ class TextModel(Model):
             raise ValueError(f"tokens must be int64 of shape (B, T), got {tokens.dtype} of shape {tuple(tokens.shape)}")
         lengths = (tokens != PAD).sum(1).clamp_min(self.least_length)
         tokens = nn.functional.pad(tokens, (0, max(0, self.least_length - tokens.shape[1])), value=PAD)
-        words = self.embedding(tokens)
-        if self.evidence is not None:
-            words = torch.cat([words, self.evidence(tokens, classes).to(words.dtype)], -1)
-        return self.dropout(words), lengths
+        parts = [self.embedding(tokens)]
+        for evidence in (self.evidence, self.evidence_of_pairs):
+            if evidence is not None:
+                parts.append(evidence(tokens, classes).to(parts[0].dtype))
+        return self.dropout(torch.cat(parts, -1)), lengths
 
     def describe(self) -> tuple[str, str]:
         return f"texts of {self.options['num_tokens']:,} words", 'predictor.predict(["a text", "another"])'

@@ -18,7 +18,7 @@ from torchcaps.nn.routing import (
     create_routing,
 )
 from torchcaps.nn.squash import Squash, squash
-from torchcaps.nn.text import NgramCaps, WordEvidence
+from torchcaps.nn.text import NgramCaps, PairEvidence, WordEvidence
 
 __all__ = [
     "CapsuleLayer",
@@ -36,6 +36,7 @@ __all__ = [
     "FunctionRouting",
     "KMeansRouting",
     "NgramCaps",
+    "PairEvidence",
     "PrimaryCaps",
     "PrimaryMatrixCaps",
     "Routing",

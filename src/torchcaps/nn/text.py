@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torchcaps.capsules import Capsules, squash
 from torchcaps.checks import check_count, check_positive
 
+FIRST, SECOND = 1_000_003, 7_368_787  # primes that spread pairs of words over counters
 START_GAIN = 4.0  # long poses from the start: squash is quadratic where they are short, and hardly lets gradients pass
 
 
@@ -124,6 +125,32 @@ class WordEvidence(nn.Module):
 
     def extra_repr(self) -> str:
         return f"num_tokens={len(self.total)}, num_classes={self.num_classes}"
+
+
+class PairEvidence(WordEvidence):
+    """The same for pairs of neighbouring words: position t has what the words of t and t + 1 say together.
+
+    Pairs share counters by a hash, so that there are as many as one likes and none has to be known beforehand.
+
+    Args:
+        num_counters: one of them for "no pair".
+        num_classes: J.
+    """
+
+    def __init__(self, num_counters: int, num_classes: int) -> None:
+        super().__init__(check_count("num_counters", num_counters, least=2), num_classes)
+
+    def count(self, texts: Sequence[np.ndarray], targets: Tensor) -> None:
+        super().count([self.pairs(torch.from_numpy(np.asarray(text, np.int64))).numpy() for text in texts], targets)
+
+    def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
+        return super().forward(self.pairs(tokens), targets)
+
+    def pairs(self, tokens: Tensor) -> Tensor:
+        """The counter of each pair, 0 where there is none: (..., T) -> (..., T)."""
+        following = nn.functional.pad(tokens[..., 1:], (0, 1))
+        numbers = (tokens * FIRST + following * SECOND) % (len(self.total) - 1) + 1
+        return torch.where((tokens != 0) & (following != 0), numbers, 0)
 
 
 def window_mask(lengths: Tensor, num_positions: int, window: int) -> Tensor:

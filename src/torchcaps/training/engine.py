@@ -140,8 +140,8 @@ class Trainer:
         )
         self.validation = None if validation is None else make_batches(validation, preprocessing, batch_size=batch_size)
         self.plain_model = model.to(self.device)
-        if isinstance(model, TextModel) and model.evidence is not None and isinstance(self.batches, TextBatches):
-            model.evidence.count(self.batches.rows, self.batches.targets())
+        if isinstance(model, TextModel) and isinstance(self.batches, TextBatches):
+            model.count_evidence(self.batches.rows, self.batches.targets())
         self.objective = make_objective(model, config, self.class_weights())
         self.model, self.optimizer = self.accelerator.prepare(model, make_optimizer(model, config))
         self.average = None if config.ema is None else deepcopy(model).requires_grad_(False)
