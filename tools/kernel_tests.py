@@ -6,7 +6,8 @@
 `sanitized` builds the library with AddressSanitizer and UndefinedBehaviorSanitizer and runs every test of kernels and
 routings with it, scratch memory poisoned. `aarch64` cross-compiles the library and runs in qemu the tests that hold
 kernels against the reference: ROOT is a folder with the files of Debian's arm64 packages python3.11 and libgomp1, SITE
-one with wheels for that platform (torch, numpy, pytest, hypothesis). The record is written anew after every file.
+one with wheels for that platform (torch, numpy, pytest, hypothesis). The record is written anew after every file of
+tests, and with --folder the library is kept and used again.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -55,19 +57,27 @@ def main() -> None:
     parser.add_argument("--root", type=Path, help="of the emulated system")
     parser.add_argument("--site", type=Path, help="the packages of the emulated Python")
     parser.add_argument("--tests", nargs="+", help="other files or folders of tests")
+    parser.add_argument("--jobs", type=int, default=1, help="files at the same time")
+    parser.add_argument("--folder", type=Path, help="where the library is built and kept")
     arguments = parser.parse_args()
     if arguments.where == "aarch64" and not (arguments.root and arguments.site):
         parser.error("aarch64 needs --root and --site")
     with tempfile.TemporaryDirectory() as name:
-        folder, rows = Path(name), []
+        folder = (arguments.folder or Path(name)).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        for report in folder.glob("report.*"):  # of another time
+            report.unlink()
         setting = sanitized(folder, arguments) if arguments.where == "sanitized" else emulated(folder, arguments)
         about = {"environment": environment(), "chosen": setting.chosen} | setting.facts
-        for path in files_of(arguments.tests or setting.tests):
-            rows.append(run_file(setting, path, folder / "tests.xml"))
-            reports = [report.read_text(errors="replace")[:4000] for report in sorted(folder.glob("report.*"))]
-            result = about | summary(rows) | {"reports": reports, "files": rows}
-            arguments.out.parent.mkdir(parents=True, exist_ok=True)
-            arguments.out.write_text(json.dumps(result, indent=2) + "\n")
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            runs = [pool.submit(run_file, setting, path) for path in files_of(arguments.tests or setting.tests)]
+            for _ in as_completed(runs):
+                rows = [run.result() for run in runs if run.done()]
+                reports = [report.read_text(errors="replace")[:4000] for report in sorted(folder.glob("report.*"))]
+                progress = {"files_left": len(runs) - len(rows), "reports": reports, "files": rows}
+                result = about | summary(rows) | progress
+                arguments.out.parent.mkdir(parents=True, exist_ok=True)
+                arguments.out.write_text(json.dumps(result, indent=2) + "\n")
     print({key: result[key] for key in summary(rows)}, f"{len(reports)} reports of sanitizers")
     sys.exit(bool(result["ended_badly"] or reports))
 
@@ -114,8 +124,17 @@ def emulated(folder: Path, arguments: argparse.Namespace) -> Setting:
 
 
 def build(compiler: str, flags: str, library: Path) -> None:
-    sources = [str(path) for path in sorted((PROJECT / "csrc").glob("*.cpp"))]
-    subprocess.run([compiler, *COMMON.split(), *flags.split(), "-shared", *sources, "-o", str(library)], check=True)
+    """Compiles the library, unless it is newer than its sources."""
+    sources = sorted((PROJECT / "csrc").glob("*.cpp"))
+    newest = max(path.stat().st_mtime for path in (PROJECT / "csrc").iterdir())
+    if library.exists() and library.stat().st_mtime > newest:
+        return
+    command = [compiler, *COMMON.split(), *flags.split()]
+    objects = [str(library.with_name(f"{source.stem}.o")) for source in sources]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        steps = ([*command, "-c", str(source), "-o", target] for source, target in zip(sources, objects, strict=True))
+        list(pool.map(lambda step: subprocess.run(step, check=True), steps))
+    subprocess.run([*command, "-shared", *objects, "-o", str(library)], check=True)
 
 
 def output_of(*command: str, **variables: str) -> str:
@@ -129,20 +148,21 @@ def files_of(tests: list[str]) -> list[Path]:
     return [file.relative_to(PROJECT) for file in files]
 
 
-def run_file(setting: Setting, path: Path, report: Path) -> dict:
+def run_file(setting: Setting, path: Path) -> dict:
     """One file in a process of its own, so that one that dies takes no other with it."""
-    report.unlink(missing_ok=True)
-    command = [*setting.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", setting.chosen]
     start = time.monotonic()
-    finished = subprocess.run(
-        [*command, f"--junitxml={report}", str(path)],
-        cwd=PROJECT,
-        env=os.environ | setting.variables,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    counts = counts_of(report)
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "tests.xml"
+        options = "-q", "-p", "no:cacheprovider", f"--junitxml={report}", f"--basetemp={folder}/files"
+        finished = subprocess.run(
+            [*setting.python, "-m", "pytest", *options, "-k", setting.chosen, str(path)],
+            cwd=PROJECT,
+            env=os.environ | setting.variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        counts = counts_of(report)
     print(f"{path}: {counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped", flush=True)
     if finished.returncode not in (0, NOTHING_CHOSEN):
         print(finished.stdout[-4000:], flush=True)
