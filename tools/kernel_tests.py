@@ -29,7 +29,7 @@ COMMON = "-std=c++17 -fopenmp -fPIC -fvisibility=hidden -Wno-psabi"
 SANITIZERS = "-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined"
 INSTRUCTION_SETS = {"avx2": "-mavx2 -mfma", "portable": ""}
 CROSS_COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64-static"
-SANITIZED_TESTS = ["tests/native", "tests/routing", "tests/nn/test_routing.py"]
+SANITIZED_TESTS = ["tests/routing/*/test_fused.py", "tests/native", "tests/routing", "tests/nn/test_routing.py"]
 EMULATED_TESTS = ["tests/routing/*/test_fused.py", "tests/native/test_softmax_shared.py", "tests/native/test_em.py"]
 EMULATED_TESTS += ["tests/native/test_softmax.py", "tests/native/test_sizes.py"]
 NOT_SANITIZED = "not other_builds"  # these would run the other files again
@@ -145,7 +145,7 @@ def output_of(*command: str, **variables: str) -> str:
 def files_of(tests: list[str]) -> list[Path]:
     found = [path for pattern in tests for path in sorted(PROJECT.glob(pattern))]
     files = [file for path in found for file in (sorted(path.rglob("test_*.py")) if path.is_dir() else [path])]
-    return [file.relative_to(PROJECT) for file in files]
+    return [file.relative_to(PROJECT) for file in dict.fromkeys(files)]
 
 
 def run_file(setting: Setting, path: Path) -> dict:
