@@ -21,7 +21,8 @@ def main() -> None:
     arguments = parser.parse_args()
 
     results = {run: json.loads((run / "result.json").read_text()) for run in arguments.runs}
-    best = max(results, key=lambda run: results[run]["validation_accuracy"])
+    # a run on all training data has no validation accuracy, and must be the only one
+    best = max(results, key=lambda run: results[run]["validation_accuracy"]) if len(results) > 1 else arguments.runs[0]
     model = torchcaps.load(best / "model").model
     model.card["title"] = arguments.name
     if len(results) > 1:
