@@ -17,6 +17,7 @@ DIVERGES = "SGD, learning rate 1e6, no clipping"
         ("cnn-small", "a class is missing, balanced weights"),
         ("text-capsule-a", "extreme inputs"),
         ("text-bilstm", "several labels or none"),
+        ("text-bilstm", "bf16"),
     ],
 )
 def test_it_stays_finite(model, setting):

@@ -97,7 +97,8 @@ class BiLSTM(TextModel):
     def forward(self, tokens: Tensor, classes: Tensor | None = None) -> ModelOutput:
         words, lengths = self.embed(tokens, classes)
         packed = nn.utils.rnn.pack_padded_sequence(words, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        states, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True)
+        with torch.autocast(words.device.type, enabled=False):  # not every CPU has an LSTM in bfloat16
+            states, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True)
         return ModelOutput(self.classifier(largest(states.transpose(1, 2), lengths)))
 
 

@@ -49,7 +49,8 @@ def load_state(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
+            # copies, because what is read may lie in the file until it is needed
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (no dictionary)
         text = metadata["values"]
         if metadata["checksum"] != _checksum(tensors, text):
             raise CheckpointError(f"{path} is damaged: its checksum does not match")
