@@ -1,9 +1,11 @@
 // Every entry point of the kernels from several caller threads at once, each with several workers, while another
-// thread releases scratch memory. Built with ThreadSanitizer by test_threads.py.
+// thread releases scratch memory. Built with ThreadSanitizer by test_threads.py, and for other processors by
+// tools/kernel_tests.py.
 //
-//     threads          results must be, bit for bit, those of a caller that is alone; exit code 1 if not
-//     threads shared   plants a race: all callers write their results into the same memory
-//     threads alone    no second caller; fewer workers than asked for must give (nearly) the same results
+//     threads              results must be, bit for bit, those of a caller that is alone; exit code 1 if not
+//     threads shared       plants a race: all callers write their results into the same memory
+//     threads alone        no second caller; fewer workers than asked for must give (nearly) the same results
+//     threads write FILE   writes all results, to be compared with those of another processor
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -67,6 +69,13 @@ const Sizes all_sizes[] = {
     {"matrices", 5, 4, 6, 12, 9, 6, 4, 4, 4, false, true},
 };
 
+// What one job finds, part by part.
+template <class T>
+struct Results {
+  std::vector<T> values;
+  std::vector<std::size_t> ends;  // of the parts
+};
+
 template <class T>
 class Problem {
  public:
@@ -95,7 +104,7 @@ class Problem {
   Problem(const Problem&) = delete;
 
   // Routes, differentiates, takes couplings; returns all results one after the other.
-  int softmax(int algorithm, int threads, std::vector<T>& results) const {
+  int softmax(int algorithm, int threads, Results<T>& results) const {
     const double alphas[] = {0.3, 0.2, 0.1};
     const SoftmaxOptions options{algorithm, 3, 0, 0, 1, 1.0, 1.0, alphas, nullptr};
     const int64_t samples = votes.examples * votes.windows, parents = samples * votes.parents;
@@ -115,7 +124,7 @@ class Problem {
                                         activations, threads);
   }
 
-  int em(int competition, int activation, int threads, std::vector<T>& results) const {
+  int em(int competition, int activation, int threads, Results<T>& results) const {
     const double sharpness[] = {0.05, 0.1, 0.15};
     const EmOptions<T> options{3, competition, activation, 1, 0.01, sharpness, betas_.data(),
                                betas_.data() + votes.parents};
@@ -142,17 +151,18 @@ class Problem {
   Votes<T> votes;
 
  private:
-  // Hands out the parts of a buffer; one that is empty is only measured, and then has its size.
+  // Hands out the parts of results; those that are empty are only measured, and then have their size.
   struct Cutter {
-    std::vector<T>& buffer;
-    const bool measuring = buffer.empty();
+    Results<T>& results;
+    const bool measuring = results.values.empty();
     std::size_t used = 0;
     T* operator()(std::size_t count) {
       used += count;
-      return measuring ? nullptr : buffer.data() + used - count;
+      if (measuring) results.ends.push_back(used);
+      return measuring ? nullptr : results.values.data() + used - count;
     }
     bool counts() {
-      if (measuring) buffer.resize(used);
+      if (measuring) results.values.resize(used);
       return measuring;
     }
   };
@@ -174,7 +184,7 @@ class Problem {
 template <class T>
 struct Job {
   std::string name;
-  std::function<int(std::vector<T>&)> run;  // an empty buffer is given its size
+  std::function<int(Results<T>&)> run;  // empty results are given their size
 };
 
 template <class T>
@@ -186,12 +196,12 @@ std::vector<Job<T>> jobs_of(const std::vector<Problem<T>*>& problems) {
       const std::string name = std::string(all_sizes[k].name) + ", " + std::to_string(threads) + " workers, ";
       for (int algorithm : {dynamic_routing, kmeans_dot, kmeans_euclidean, entropy_routing})
         jobs.push_back({name + "softmax " + std::to_string(algorithm),
-                        [=](std::vector<T>& results) { return problem->softmax(algorithm, threads, results); }});
+                        [=](Results<T>& results) { return problem->softmax(algorithm, threads, results); }});
       for (int competition : {0, 1})
         for (int activation : {0, 1, 2})
           jobs.push_back(
               {name + "em " + std::to_string(competition) + std::to_string(activation),
-               [=](std::vector<T>& results) { return problem->em(competition, activation, threads, results); }});
+               [=](Results<T>& results) { return problem->em(competition, activation, threads, results); }});
     }
   }
   return jobs;
@@ -203,8 +213,8 @@ bool failed(const std::string& name, const char* what) {
 }
 
 template <class T>
-std::vector<T> results_of(const Job<T>& job) {
-  std::vector<T> results;
+Results<T> results_of(const Job<T>& job) {
+  Results<T> results;
   job.run(results);
   if (job.run(results)) std::exit(failed(job.name, "refused"));
   return results;
@@ -215,19 +225,20 @@ template <class T>
 bool differs_among_callers(const std::vector<Job<T>>& jobs, bool shared) {
   constexpr int num_callers = 3;
   std::atomic<bool> done{false}, wrong{false};
-  std::vector<std::vector<T>> expected;
+  std::vector<Results<T>> expected;
   for (const Job<T>& job : jobs) expected.push_back(results_of(job));
-  std::vector<std::vector<T>> common = expected;
+  std::vector<Results<T>> common = expected;
   std::vector<std::thread> callers;
   for (int caller = 0; caller < num_callers; caller++)
     callers.emplace_back([&, caller] {
       for (std::size_t k = 0; k < jobs.size(); k++) {
         // callers that share their results meet in the same job; the others are spread
         const std::size_t at = shared ? k : (k + caller * jobs.size() / num_callers) % jobs.size();
-        std::vector<T> own(shared ? 0 : expected[at].size());
-        std::vector<T>& results = shared ? common[at] : own;
+        Results<T> own{std::vector<T>(shared ? 0 : expected[at].values.size()), {}};
+        Results<T>& results = shared ? common[at] : own;
         if (jobs[at].run(results)) wrong = failed(jobs[at].name, "refused");
-        if (!shared && std::memcmp(results.data(), expected[at].data(), results.size() * sizeof(T)))
+        const std::size_t bytes = results.values.size() * sizeof(T);
+        if (!shared && std::memcmp(results.values.data(), expected[at].values.data(), bytes))
           wrong = failed(jobs[at].name, "not the results of a caller that is alone");
       }
     });
@@ -250,7 +261,7 @@ bool differs_among_workers(const std::vector<Job<T>>& jobs) {
   const std::size_t per_threads = jobs.size() / (3 * std::size(all_sizes));
   for (std::size_t k = 0; k < jobs.size(); k++) {
     const std::size_t first = k / (3 * per_threads) * 3 * per_threads + k % per_threads;
-    const std::vector<T> expected = results_of(jobs[first]), found = results_of(jobs[k]);
+    const std::vector<T> expected = results_of(jobs[first]).values, found = results_of(jobs[k]).values;
     double largest = 0;
     for (T value : expected) largest = std::max(largest, std::abs(double(value)));
     for (std::size_t i = 0; i < found.size(); i++)
@@ -262,19 +273,38 @@ bool differs_among_workers(const std::vector<Job<T>>& jobs) {
   return wrong;
 }
 
+// For each part of each job a line with the type, the job and the number of entries, and these as doubles.
 template <class T>
-bool check_type(const std::string& mode) {
+bool write_results(const std::vector<Job<T>>& jobs, std::FILE* file) {
+  for (const Job<T>& job : jobs) {
+    const Results<T> results = results_of(job);
+    for (std::size_t part = 0, start = 0; part < results.ends.size(); start = results.ends[part++]) {
+      const std::vector<double> values(results.values.begin() + start, results.values.begin() + results.ends[part]);
+      std::fprintf(file, "f%d|%s|%zu\n", int(8 * sizeof(T)), job.name.c_str(), values.size());
+      std::fwrite(values.data(), sizeof(double), values.size(), file);
+    }
+  }
+  return std::ferror(file);
+}
+
+template <class T>
+bool check_type(const std::string& mode, std::FILE* file) {
   std::vector<Problem<T>*> problems;
   for (const Sizes& sizes : all_sizes) problems.push_back(new Problem<T>(sizes));
   const std::vector<Job<T>> jobs = jobs_of<T>(problems);
-  const bool wrong = mode == "alone" ? differs_among_workers(jobs) : differs_among_callers(jobs, mode == "shared");
+  const bool wrong = mode == "write"   ? write_results(jobs, file)
+                     : mode == "alone" ? differs_among_workers(jobs)
+                                       : differs_among_callers(jobs, mode == "shared");
   for (Problem<T>* problem : problems) delete problem;
   return wrong;
 }
 
 int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
-  const bool wrong = check_type<float>(mode) | check_type<double>(mode);
+  std::FILE* const file = argc > 2 ? std::fopen(argv[2], "wb") : nullptr;
+  if (mode == "write" && !file) return failed("threads write", "no file to write to");
+  bool wrong = check_type<float>(mode, file) | check_type<double>(mode, file);
+  if (file) wrong |= std::fclose(file) != 0;
   if (!wrong) std::puts("every result is right");
   return wrong;
 }
