@@ -93,15 +93,18 @@ class RunConfig:
         path = folder / CONFIG
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ValueError(f"{folder} is not a run folder: no readable {CONFIG} ({error})") from error
-        size = values["image_size"] and tuple(values["image_size"])
-        parts = {
-            "image_size": size,
-            "text": TextOptions(**values.get("text", {})),
-            "training": TrainingConfig.from_dict(values["training"]),
-        }
-        return cls(**(values | parts))
+        try:
+            size = values["image_size"] and tuple(values["image_size"])
+            parts = {
+                "image_size": size,
+                "text": TextOptions(**values.get("text", {})),
+                "training": TrainingConfig.from_dict(values["training"]),
+            }
+            return cls(**(values | parts))
+        except Exception as error:  # wrong values make constructors raise nearly anything
+            raise ValueError(f"{path} does not describe a run of this version: {error}") from error
 
 
 def run(config: RunConfig, folder: Path, on_event: Callable[[Event], None] | None = None) -> dict[str, Any]:

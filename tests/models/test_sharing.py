@@ -1,14 +1,18 @@
 """Saved folders rebuild model, preprocessing and labels; damaged or foreign ones are refused in one sentence."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import torch
 
 import torchcaps
-from torchcaps.models import ImageModel, create_model, load_model
+from torchcaps.models import ImageModel, create_model, list_models, load_model
 from torchcaps.models.capsnet import CapsNet
+from torchcaps.models.loading import described_shapes
+from torchcaps.models.registry import MODELS
 from torchcaps.preprocessing import Preprocessing
 
 
@@ -75,3 +79,19 @@ def test_wrong_names_and_kinds(saved, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match=r"is not a saved model: it has no readable config\.json"):
         load_model(tmp_path / "empty")
+
+
+def test_loading_is_light():
+    """Shapes are compared before memory is taken, and no compiler is loaded for it."""
+    loads = "torchcaps.load('capsnet-small-mnist'), torchcaps.load('matrix-capsnet-small-toys')"
+    code = f"import sys, torchcaps\n{loads}\nassert 'torch._dynamo' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_shapes_are_known_without_memory(name):
+    kind = MODELS[name].kind
+    options = {"image_shape": (2, 32, 32)} if kind == "image" else {"num_tokens": 20}
+    options |= {"num_classes": 3}
+    expected = {key: tuple(tensor.shape) for key, tensor in create_model(name, **options).state_dict().items()}
+    assert described_shapes(MODELS[name], options) == expected

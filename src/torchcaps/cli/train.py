@@ -67,6 +67,7 @@ class Train:
 
         from torchcaps import runs
         from torchcaps.cli.notices import notices
+        from torchcaps.nn.routing import check_trusted
         from torchcaps.training import Interrupted
         from torchcaps.training.processes import processes
         from torchcaps.training.progress import TrainingProgress
@@ -74,6 +75,7 @@ class Train:
         console = Console()
         if self.resume is not None:
             folder, config = self.resume, runs.RunConfig.read(self.resume)
+            check_trusted(config.model_options.get("routing"), str(folder / runs.CONFIG))
         else:
             folder = self.out or new_folder(f"{Path(self.data).stem}-{self.model or 'capsules'}")
             config = self.config()

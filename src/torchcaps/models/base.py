@@ -12,6 +12,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from torchcaps.checks import check_count
+from torchcaps.models.loading import check_weights, described_shapes, read_labels
+from torchcaps.nn.routing import check_trusted
 from torchcaps.preprocessing import Preprocessing
 
 CONFIG_FILE = "config.json"
@@ -153,7 +155,9 @@ class Model(nn.Module, PyTorchModelHubMixin):
     def from_pretrained(  # pyrefly: ignore[bad-override]
         cls, name: str | Path, *, map_location: str | torch.device = "cpu", **hub_options: Any
     ) -> Self:
-        """The model of a folder, a shipped name or OWNER/NAME on the hub, ready for inference; nothing is unpickled.
+        """The model of a folder, a shipped name or OWNER/NAME on the hub, ready for inference.
+
+        Nothing is unpickled, no code of the folder's own is run, and memory is given to weights that are there.
 
         Args:
             name: where the model is; a folder or shipped name needs no network.
@@ -164,16 +168,26 @@ class Model(nn.Module, PyTorchModelHubMixin):
 
         folder = find_folder(name, **hub_options)
         config = read_config(folder)
-        model_class = MODELS.get(config.get("model", ""))
+        model_class = MODELS.get(str(config.get("model")))
         if model_class is None or not issubclass(model_class, cls):
             raise ValueError(f"{folder / CONFIG_FILE} describes {config.get('model')!r}, which is not a {cls.__name__}")
+        arguments = config.get("arguments")
+        if not isinstance(arguments, dict):
+            raise ValueError(f"{folder / CONFIG_FILE} does not describe a model of this version: it has no arguments")
+        check_trusted(arguments.get("routing"), str(folder / CONFIG_FILE))
         try:
-            model = model_class(**config["arguments"])
-            model.labels = tuple(config["labels"])
-            model.threshold = config.get("threshold", 0.5)
+            labels = read_labels(config["labels"], arguments["num_classes"])
+            described = described_shapes(model_class, arguments)
+        except Exception as error:  # wrong options make constructors raise nearly anything
+            raise ValueError(f"{folder / CONFIG_FILE} does not describe a model of this version: {error}") from error
+        check_weights(folder / WEIGHTS_FILE, described)
+        model = model_class(**arguments)
+        try:
+            model.labels = labels
+            model.threshold = float(config.get("threshold", 0.5))
             model.preprocessing = model_class.preprocessing_class.from_dict(config["preprocessing"])
-            model.card = config.get("card", {})
-        except (KeyError, TypeError, ValueError) as error:
+            model.card = dict(config.get("card", {}))
+        except Exception as error:
             raise ValueError(f"{folder / CONFIG_FILE} does not describe a model of this version: {error}") from error
         try:
             model.load_state_dict(load_file(folder / WEIGHTS_FILE, device=str(map_location)))
@@ -256,7 +270,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         config = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise FileNotFoundError(f"{folder} is not a saved model: it has no readable {CONFIG_FILE}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
     if not isinstance(config, dict) or "torchcaps" not in config:
         raise ValueError(f"{path} was not written by torchcaps; save the model with save_pretrained")

@@ -131,7 +131,7 @@ def read_json_lines(path: Path, encoding: str | None = None) -> list[tuple[int, 
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}, line {number}, is not JSON: {error}") from error
         if not isinstance(row, dict):
             raise ValueError(f'{path}, line {number}: expected an object such as {{"text": ..., "label": ...}}')
