@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from hostile_clients import LOST, PARTS, PATIENCE, Broken, Call, Kind, Question, Target, whole
+from hostile_clients import LOST, PARTS, PATIENCE, Broken, Call, Kind, Question, Target, good, whole
 
 from torchcaps.data import load_data
 from torchcaps.environment import environment
@@ -56,7 +56,7 @@ SETS = {
     "capsule-a-movie-snippets": "movie-snippets",
     "capsule-a-chinese-reviews": "chinese-reviews",
 }
-NUM_EXAMPLES = 20
+NUM_EXAMPLES = 8
 LIMITS = Limits()
 MOST_FILES = 1024
 MOST_THREADS = 64  # two workers, those that send files, those of torch
@@ -142,7 +142,7 @@ def make_questions() -> dict[str, list[Question]]:
 def make_inputs(service: Service, model: str, predictor: Predictor) -> list[Any]:
     """Images or texts for a model: test examples, or what the explorer shows."""
     if model not in SETS:
-        return [example.image for example in service.examples(model)]
+        return [example.image for example in service.examples(model)[:NUM_EXAMPLES]]
     test = load_data(SETS[model]).test
     assert test is not None
     if isinstance(predictor, TextPredictor):
@@ -222,13 +222,13 @@ async def play(service: Served, kind: Kind, pause: float, choose: random.Random,
     await asyncio.sleep(choose.uniform(0, pause))
     while time.monotonic() < stop:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(None if kind is good else PATIENCE):  # a good one asks ten times
                 outcomes[await kind(service.target, choose)] += 1
         except TimeoutError:
             service.broken.append(f"{kind.__name__}: neither answered nor sent away after {PATIENCE:g} seconds")
         except Broken as broken:
             service.broken.append(f"{kind.__name__}: {broken}")
-        except LOST as error:  # where nobody may be cut off
+        except (OSError, *LOST) as error:  # where nobody may be cut off
             service.broken.append(f"{kind.__name__}: {error!r}")
         await asyncio.sleep(pause)
 
