@@ -1,7 +1,34 @@
 """What every test starts from."""
 
+import os
+import tempfile
+from pathlib import Path
+
 import pytest
 import torch
+
+from network import sitecustomize as network
+
+NETWORK_LOG = Path(tempfile.mkstemp(prefix="torchcaps-network-")[1])
+os.environ[network.LOG] = str(NETWORK_LOG)
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, (str(Path(network.__file__).parent), os.environ.get("PYTHONPATH")))
+)
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+@pytest.fixture(autouse=True)
+def stays_here():
+    """Nothing that a test does, in its process or in one that it starts, may ask another machine."""
+    yield
+    if attempts := NETWORK_LOG.read_text():
+        NETWORK_LOG.write_text("")
+        pytest.fail(f"a test must not go out: {attempts}")
+
+
+def pytest_unconfigure():
+    """The log is of no use any more."""
+    NETWORK_LOG.unlink(missing_ok=True)
 
 
 @pytest.fixture(autouse=True)
