@@ -53,11 +53,15 @@ def test_the_pipeline_of_smallnorb(pairs, tmp_path, capsys):
 def test_list(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHCAPS_DATA", str(tmp_path))
     (tmp_path / "mnist").mkdir()
-    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "text" / "sst").mkdir(parents=True)
+    monkeypatch.setenv("COLUMNS", "400")
     assert main(["data", "list"]) == 0
     rows = {line.split("│")[1].strip(): line for line in capsys.readouterr().out.splitlines() if line.startswith("│")}
     assert "embedded" in rows["digits"]
     assert "mnist" in rows["mnist"].split("│")[3]
+    assert (
+        rows["sst-phrases"].split("│")[3].strip() == rows["sst"].split("│")[3].strip() == str(tmp_path / "text" / "sst")
+    )
     assert rows["smallnorb"].split("│")[3].strip() == "no"
     assert {"fashion-mnist", "cifar10", "movie-snippets"} <= set(rows)
 

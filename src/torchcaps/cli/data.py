@@ -177,7 +177,7 @@ def home(name: str) -> Path:
     from torchcaps.data.text import SOURCES as TEXT_SOURCES
 
     folder = Path(os.environ.get(HOME_VARIABLE) or "data").expanduser()
-    return folder / "text" / name if name in TEXT_SOURCES else folder / name
+    return folder / "text" / (TEXT_SOURCES[name].folder or name) if name in TEXT_SOURCES else folder / name
 
 
 @contextmanager
