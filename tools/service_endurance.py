@@ -329,7 +329,7 @@ def report(service: Served) -> dict[str, Any]:
             "after": last["open_files"],
         },
         "most_threads": max(sample["threads"] for sample in service.samples),
-        "broken": len(service.broken),
+        "broken": dict(Counter(sentence[:80] for sentence in service.broken)),
         "first_broken": service.broken[:PROBLEMS_KEPT],
         "samples": service.samples,
     }
