@@ -12,7 +12,7 @@ from sphinx.util.inventory import InventoryFile
 
 import torchcaps
 from building.pictures import agreement, drawings
-from torchcaps.cli.main import _parse
+from torchcaps.cli.main import COMMANDS, _parse
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -56,10 +56,50 @@ def test_commands_are_understood(text):
     for block in blocks(text, "sh"):
         for line in block.splitlines():
             program, *arguments = shlex.split(line, comments=True) or [""]
+            if re.match(r"[A-Z_]+=", program):  # a variable for this command
+                program, *arguments = arguments
             if "-m" in arguments:  # torchrun ... -m torchcaps
                 program, *arguments = arguments[arguments.index("-m") + 1 :]
             if program == "torchcaps" and "..." not in arguments:
                 _parse(arguments)
+
+
+def inline_commands(text: Path) -> list[list[str]]:
+    """`torchcaps ...` within sentences and tables, without those that leave something out."""
+    found = re.findall(r"(?<!`)`(torchcaps [^`]+)`(?!`)", text.read_text(encoding="utf-8"))
+    return [words for words in map(shlex.split, found) if not {"...", "…"} & set(words)]
+
+
+def test_commands_in_sentences_are_understood(capsys):
+    wrong = []
+    for text in (*TEXTS, ROOT / "results" / "README.md", ROOT / "CONTRIBUTING.md"):
+        for _, *arguments in inline_commands(text):
+            try:
+                _parse(arguments if arguments[1:] else [*arguments, "--help"])  # a command alone is its name
+            except SystemExit as end:
+                if end.code == 0:
+                    continue
+                wrong.append((name(text), arguments, capsys.readouterr().err[-300:]))
+    assert wrong == []
+
+
+def test_options_in_sentences_exist(capsys):
+    """An option that a sentence names is one of a command of ours, or of the programs that are named beside it."""
+    known = {"--nproc-per-node", "--max-restarts"}  # of torchrun
+    for command in COMMANDS:
+        subcommands = ["list", "info", "fetch", "show"] if command == "data" else [None]
+        for subcommand in subcommands:
+            with pytest.raises(SystemExit):
+                _parse([command, *filter(None, [subcommand]), "--help"])
+            known |= set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out))
+    found = {
+        (name(text), option)
+        for text in TEXTS
+        for words in re.findall(r"(?<!`)`([^`]+)`(?!`)", text.read_text(encoding="utf-8"))
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", words)
+        if option not in known
+    }
+    assert found == set()
 
 
 def test_a_command_that_does_not_exist_is_noticed():
