@@ -18,6 +18,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name")
     parser.add_argument("runs", type=Path, nargs="+")
+    parser.add_argument("--choice", help="how a single run was chosen, and what its card should say besides")
     arguments = parser.parse_args()
 
     results = {run: json.loads((run / "result.json").read_text()) for run in arguments.runs}
@@ -31,6 +32,8 @@ def main() -> None:
             f"best validation accuracy of {len(results)} seeds, whose test accuracies have the mean "
             f"{mean(accuracies):.4f} and standard deviation {stdev(accuracies):.4f}"
         )
+    if arguments.choice:
+        model.card["choice"] = arguments.choice
     folder = SHIPPED / arguments.name
     model.save_pretrained(folder)
     size = (folder / "model.safetensors").stat().st_size

@@ -17,7 +17,8 @@ def test_shipped_models_are_small_and_say_what_they_are(name):
     assert (folder / "model.safetensors").stat().st_size <= 2_000_000
     card = read_config(folder)["card"]
     assert card["title"] == name
-    assert {"dataset", "data", "terms of the data", "accuracy", "validation_accuracy", "seed"} <= card.keys()
+    assert {"dataset", "data", "terms of the data", "accuracy", "seed"} <= card.keys()
+    assert {"validation_accuracy", "choice"} & card.keys()
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.endswith("-mnist")])
@@ -39,6 +40,15 @@ def test_the_model_of_toys_knows_toys_that_it_never_saw():
     claimed = read_config(SHIPPED / "matrix-capsnet-small-toys")["card"]["accuracy"]
     assert claimed > 0.85
     assert accuracy > claimed - 3 * (claimed * (1 - claimed) / len(labels)) ** 0.5
+
+
+def test_the_model_of_smallnorb_takes_raw_pairs_of_pictures():
+    predictor = torchcaps.load("matrix-capsnet-small-smallnorb")
+    images = np.random.default_rng(0).integers(0, 256, (3, 96, 96, 2), dtype=np.uint8)
+    assert predictor.predict_proba(images).shape == (3, 5)
+    assert predictor.labels == ("animal", "human", "aeroplane", "truck", "car")
+    card = read_config(SHIPPED / "matrix-capsnet-small-smallnorb")["card"]
+    assert card["terms of the data"] == "research only, not to be redistributed"
 
 
 SENTENCES = {
