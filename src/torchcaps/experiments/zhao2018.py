@@ -63,8 +63,8 @@ LENGTHS: Mapping[str, tuple[int, int]] = {
 }
 # A phrase's words are counted again in the sentence it is part of, so that word evidence says too much in training.
 WITHOUT_EVIDENCE = ("sst-phrases",)
-# Counters for pairs of words, for all networks alike: on the validation part of TREC Capsule-A gains 1.1 points (mean of
-# five seeds), on that of MR nothing (one seed).
+# Counters for pairs of words, for all networks alike: on the validation part of TREC Capsule-A gains 1.1 points (the
+# mean of five seeds), on that of MR nothing (one seed).
 PAIR_EVIDENCE = {"trec": 2**17}
 NEWS_LENGTH = 100  # words of Reuters news that are read
 QUICK_TRAIN, QUICK_TEST = 600, 200
