@@ -226,7 +226,7 @@ def check_votes_are_a_convolution() -> None:
 @pytest.mark.parametrize("wrong", [SwappedWindows, TransposedWindows])
 def test_swapped_axes_of_patches_are_caught(wrong, monkeypatch):
     check_votes_are_a_convolution()
-    monkeypatch.setattr("torchcaps.votes.Windows", wrong)
+    monkeypatch.setattr("torchcaps.votes.layers.Windows", wrong)
     caught(check_votes_are_a_convolution)
 
 
