@@ -63,7 +63,7 @@ class Windows:
         """
         maps, axes = flat.unflatten(1, (*self.spatial, self.num_types)), len(self.spatial)
         sizes = list(zip(self.output, self.stride, strict=True))
-        # a slice for each place in a window; unfold would be shorter, but its compiled gradient writes out of bounds
+        # a slice for each place in a window; unfold would be shorter, but its compiled gradient corrupts memory
         places = [
             maps[(slice(None), *(slice(at, at + step * size, step) for at, (size, step) in zip(place, sizes)))]
             for place in product(*map(range, self.kernel))

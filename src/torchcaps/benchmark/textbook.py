@@ -1,4 +1,4 @@
-"""Dynamic routing as tutorials write it: votes times couplings, summed. What most code in use is timed like."""
+"""Dynamic routing as tutorials write it: votes times couplings, summed."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from torchcaps.capsules import Capsules, squash
 
 
 def textbook_routing(poses_BIK: Tensor, weight_IJKD: Tensor, num_iterations: int) -> Capsules:
-    """Same parents as the reference, which contracts instead of summing products and so forms fewer copies."""
+    """The parents of the reference, which contracts couplings and votes instead of summing their products."""
     votes_BIJD = torch.einsum("bik,ijkd->bijd", poses_BIK, weight_IJKD)
     logits_BIJ = votes_BIJD.new_zeros(votes_BIJD.shape[:3])
     for iteration in range(num_iterations):
