@@ -43,7 +43,7 @@ def comparison(bars: Sequence[Bar], *, title: str, caption: str) -> Figure:
             place += 1.0
         places.append(place)
         place += 1.0
-    caption = fill(caption, 130)
+    caption = fill(caption, 115)
     figure = Figure(figsize=(11, 1.5 + 0.26 * max(place, 2) + 0.18 * caption.count("\n")), layout="constrained")
     axes = figure.subplots()
     done = [(at, bar.ours, bar.deviation) for at, bar in zip(places, bars, strict=True) if bar.ours is not None]
