@@ -4,90 +4,11 @@
 // as coefficients, and sums what the Gaussians of iteration t-1 receive. As every gradient of a vote is then a
 // known combination of straight lines in that vote, one last pass forms it and spends it on poses and weights.
 #include "em_context.h"
+#include "em_gradient_steps.h"
 
 namespace torchcaps {
 namespace em {
 namespace {
-
-// Gradient of a vote: the sum over terms of coefficient * (slope * delta + height), delta measured from the mean
-// of iteration 0. Term 0 is the M-step of iteration 0, terms 2t-1 and 2t are M-step and E-step of iteration t.
-constexpr int num_terms(int64_t iterations) { return int(2 * iterations - 1); }
-
-// What an M-step gives back to a weight r = R a: constant + sum over entries of (linear + quadratic d) d.
-template <class T>
-struct Response {
-  Vec<T>* linear;      // [vectors][D]
-  Vec<T>* quadratic;   // [vectors][D]
-  Vec<T>* difference;  // [vectors][D]: d is measured from the mean of iteration t, votes from that of t - 1
-  Vec<T>* constant;    // [vectors]
-
-  static int64_t registers(const Layout<T>& layout) { return layout.vectors * (3 * layout.size + 1); }
-  Response(Vec<T>* start, const Layout<T>& layout)
-      : linear(start), quadratic(start + layout.entries()), difference(quadratic + layout.entries()),
-        constant(difference + layout.entries()) {}
-};
-
-// Gradients that arrive at the Gaussians of one window.
-template <class T>
-struct Arriving {
-  Vec<T>* mean;            // [vectors][D]
-  Vec<T>* variance;        // [vectors][D]
-  Vec<T>* log_activation;  // [vectors]
-
-  static int64_t registers(const Layout<T>& layout) { return layout.vectors * (2 * layout.size + 1); }
-  Arriving(Vec<T>* start, const Layout<T>& layout)
-      : mean(start), variance(start + layout.entries()), log_activation(variance + layout.entries()) {}
-};
-
-// response[Block][vectors] of the block's children in one window.
-template <int Block, class T>
-inline void respond(const Vec<T>* delta, const Response<T>& window, int vectors, int size, Vec<T>* response) {
-  const int stride = vectors * size;
-  for (int v = 0; v < vectors; v++) {
-    Vec<T> total[Block];
-    for (int m = 0; m < Block; m++) total[m] = window.constant[v];
-    for (int h = v * size; h < (v + 1) * size; h++) {
-      const Vec<T> linear = window.linear[h], quadratic = window.quadratic[h], difference = window.difference[h];
-      for (int m = 0; m < Block; m++) {
-        const Vec<T> d = delta[m * stride + h] + difference;
-        total[m] += (linear + quadratic * d) * d;
-      }
-    }
-    for (int m = 0; m < Block; m++) response[m * vectors + v] = total[m];
-  }
-}
-
-// delta[Block][vectors][D] becomes the gradient of the votes. `lines` is [vectors][D][terms] of (slope, height),
-// `coefficients[m]` is [vectors][terms - 1], `first` the coefficient of term 0. Adds twice the response of the
-// first M-step, without its constant, to doubled[Block].
-template <int Block, int Terms, class T>
-inline void vote_gradients(const Vec<T>* lines, const Vec<T>* const* coefficients, const T* first, int terms,
-                           int vectors, int size, Vec<T>* delta, Vec<T>* doubled) {
-  const int count = Terms ? Terms : terms, stride = vectors * size;
-  for (int v = 0; v < vectors; v++) {
-    const Vec<T>* coefficient[Block];
-    Vec<T> response[Block];
-    for (int m = 0; m < Block; m++) {
-      coefficient[m] = coefficients[m] + v * (count - 1);
-      response[m] = doubled[m];
-    }
-    for (int h = v * size; h < (v + 1) * size; h++) {
-      const Vec<T>* line = lines + h * 2 * count;
-      Vec<T> d[Block], total[Block];
-      for (int m = 0; m < Block; m++) {
-        d[m] = delta[m * stride + h];
-        const Vec<T> value = line[0] * d[m] + line[1];
-        response[m] += (value + line[1]) * d[m];
-        total[m] = value * first[m];
-      }
-      for (int u = 1; u < count; u++)
-        for (int m = 0; m < Block; m++)
-          total[m] += coefficient[m][u - 1] * (line[2 * u] * d[m] + line[2 * u + 1]);
-      for (int m = 0; m < Block; m++) delta[m * stride + h] = total[m];
-    }
-    for (int m = 0; m < Block; m++) doubled[m] = response[m];
-  }
-}
 
 template <class T>
 struct Gradients {

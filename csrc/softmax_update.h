@@ -58,7 +58,7 @@ class SoftmaxUpdate {
     if (options_.algorithm == entropy_routing) return largest_norm_output(sums, out);
     for_each_vector([&](int64_t first, int64_t vector) {
       const T shrink = uses_mass() ? inverse_mass(mass[vector]) : T(1);
-      const T length = norm(sums + first) * shrink;
+      const T length = norm(sums + first, shrink);
       const T scale = length / (k_ + length * length) * shrink;
       for (int64_t d = 0; d < size_; d++) out[first + d * lanes_] = sums[first + d * lanes_] * scale;
     });
@@ -91,7 +91,12 @@ class SoftmaxUpdate {
     for (int64_t d = 0; d < size_; d++) total += a[d * lanes_] * b[d * lanes_];
     return total;
   }
-  T norm(const T* s) const { return std::sqrt(dot(s, s)); }
+  // |scale s|, scaled before it is squared: the sums of a parent with little mass are as small as its mass.
+  T norm(const T* s, T scale = 1) const {
+    T total = 0;
+    for (int64_t d = 0; d < size_; d++) total += (scale * s[d * lanes_]) * (scale * s[d * lanes_]);
+    return std::sqrt(total);
+  }
 
   // A parent without mass has centre 0 and no gradient; below the bound its gradients would overflow.
   static T inverse_mass(T mass) { return mass > smallest_mass ? T(1) / mass : T(0); }

@@ -190,7 +190,7 @@ def describe(attempt: Attempt, place: Path) -> dict[str, Any]:
         raise RuntimeError("a kill damaged a checkpoint") from error
     return {
         "killed_while": attempt.phases[-1],
-        "half_written": sorted(path.name.rsplit(".", 2)[0].lstrip(".") for path in place.glob(".*.tmp")),
+        "half_written": sorted(path.name.split("-", 2)[2] for path in place.glob(".tmp-*")),
         "goes_on_from_step": 0 if state is None else state.values["progress"]["step"],
     }
 

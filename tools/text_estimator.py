@@ -25,7 +25,7 @@ from torchcaps.data import load_data
 from torchcaps.encoding import is_chinese
 from torchcaps.environment import environment
 from torchcaps.estimators import CapsuleTextClassifier
-from torchcaps.runs import write_json
+from torchcaps.files import write_json
 
 MOST = 5000  # texts of a larger set
 NUM_SPLITS = 5

@@ -6,7 +6,6 @@ padded to one length. Every file is run before it counts as written, and must ag
 
 import json
 import logging
-import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from torch.export import Dim, ExportedProgram
 
 from torchcaps import __version__
 from torchcaps.checks import check_choice
+from torchcaps.files import whole_file
 from torchcaps.models import ImageModel, Model, TextModel
 from torchcaps.routing import use_backend
 
@@ -122,8 +122,7 @@ def export_model(
     model = _without_decoder(model)
     classifier = Classifier(model, include_preprocessing=include_preprocessing).eval()
     description = _describe(model, include_preprocessing, input_size)
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")
-    try:
+    with whole_file(path) as temporary:
         with torch.no_grad(), use_backend("reference"), _quiet():
             program = torch.export.export(
                 classifier, (torch.from_numpy(_inputs(description, 2)),), dynamic_shapes=({0: Dim("batch")},)
@@ -132,9 +131,6 @@ def export_model(
             difference = _difference(classifier, kind.load(temporary), description)
         if not difference <= TOLERANCE:
             raise ExportError(f"the {format} file differs from the model by {difference:.1e}; it was not written")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
     return Exported(path=path, difference=difference, description=description)
 
 

@@ -25,12 +25,12 @@ from torchcaps.data import (
 )
 from torchcaps.data.text import TextOptions
 from torchcaps.environment import environment
+from torchcaps.files import lock_folder, sync, temporary_path, whole_file, write_json, writing
 from torchcaps.models import Model, create_model, list_models
 from torchcaps.predictor import Predictor, new_predictor
 from torchcaps.preprocessing import SCALINGS, Preprocessing
 from torchcaps.training import Event, TrainingConfig
 from torchcaps.training.engine import Trainer
-from torchcaps.training.files import lock_folder, sync, temporary_path, whole_file, writing
 from torchcaps.training.metrics import choose_threshold, confusion_matrix, multi_label_scores
 from torchcaps.training.processes import processes
 from torchcaps.training.text import new_text_model
@@ -291,10 +291,3 @@ def save_model(model: Model, folder: Path) -> None:
             sync(place)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def write_json(path: Path, values: dict[str, Any]) -> None:
-    """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as temporary:
-        temporary.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

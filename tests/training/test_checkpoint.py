@@ -7,6 +7,7 @@ from copy import deepcopy
 import pytest
 import torch
 
+from torchcaps.files import NotWritten
 from torchcaps.training.checkpoint import (
     LAST,
     PREVIOUS,
@@ -17,7 +18,6 @@ from torchcaps.training.checkpoint import (
     restore_optimizer,
     save_state,
 )
-from torchcaps.training.files import NotWritten
 
 TENSORS = {"a": torch.arange(6.0).view(2, 3), "b": torch.tensor(True), "c": torch.zeros(0), "d": torch.tensor(3)}
 

@@ -7,11 +7,11 @@ from pkgutil import resolve_name
 
 import numpy as np
 import pytest
+from training.test_files import LEFT, one_sentence
 
 from torchcaps.cli import main
 from torchcaps.training.checkpoint import load_latest
 from training.test_engine import stripes
-from training.test_files import LEFT, one_sentence
 
 # What is written when, and by whom.
 STAGES = {
@@ -61,7 +61,9 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(small_disk, data, tmp_path, 
     options = [*data, "--model", "cnn-small", "--epochs", "4"]
     assert main(["train", *options, "--out", str(run)]) == 2
     error = one_sentence(capsys)
-    assert "what was there before is untouched: make room or choose a writable folder, then resume" in error
+    assert (
+        "what was there before is untouched: make room or choose a writable folder, then try again" in error
+    )
     assert 0 < load_latest(run).values["progress"]["step"] < 24
     assert {path.name for path in run.iterdir()} < LEFT
 

@@ -1,8 +1,6 @@
 """Tables for people, JSON for everything else."""
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -12,13 +10,6 @@ from rich.table import Table
 from torchcaps.benchmark.verify import Check
 
 AXES = {"batch_size": "batch", "num_children": "children", "num_parents": "parents"}
-
-
-def write_json(results: dict[str, Any], path: Path) -> None:
-    """Write all figures; a file that is there is replaced as a whole."""
-    new = path.with_name(f".{path.name}.new")
-    new.write_text(json.dumps(results, indent=2) + "\n")
-    new.replace(path)
 
 
 def print_results(results: dict[str, Any], console: Console) -> None:

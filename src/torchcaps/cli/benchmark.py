@@ -37,10 +37,11 @@ class Benchmark:
 
         from torchcaps.benchmark import MismatchError, report, run
         from torchcaps.benchmark.settings import FULL, QUICK
+        from torchcaps.files import write_json
 
         def save(results: dict[str, Any]) -> None:
             if self.out is not None:
-                report.write_json(results, self.out)
+                write_json(self.out, results)
 
         console, progress = Console(), Console(stderr=True)
         settings = (QUICK if self.quick else FULL).with_threads(self.threads)

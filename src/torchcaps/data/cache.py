@@ -15,6 +15,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from torchcaps.data.files import check_memory
+from torchcaps.files import TEMPORARY, whole_file
 
 CACHE_VARIABLE = "TORCHCAPS_CACHE"
 ABANDONED = 3600  # seconds after which nobody is writing a file any more
@@ -64,20 +65,13 @@ def cached_array(
 def _write(path: Path, shape: tuple[int, ...], pieces: Iterable[np.ndarray]) -> None:
     """Write an .npy file, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in path.parent.glob(".*.npy.*"):  # of processes that were killed
+    for leftover in path.parent.glob(f"{TEMPORARY}*"):  # of processes that were killed
         if time.time() - leftover.stat().st_mtime > ABANDONED:
             leftover.unlink(missing_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with temporary.open("wb") as file:
-            npy.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
-            for piece in pieces:
-                file.write(piece.tobytes())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with whole_file(path) as temporary, temporary.open("wb") as file:
+        npy.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+        for piece in pieces:
+            file.write(piece.tobytes())
 
 
 def _mapped(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:

@@ -14,8 +14,9 @@ from torchcaps.environment import environment
 from torchcaps.experiments.digits import ROUTINGS, digits_run
 from torchcaps.experiments.harness import Experiment, Row, Scale, test_error
 from torchcaps.experiments.hinton2018 import CNN_SETTINGS, norb_run
+from torchcaps.files import write_json
 from torchcaps.predictor import load
-from torchcaps.runs import CONFIG, ENVIRONMENT, MODEL, RESULT, RunConfig, load_run_data, scores, write_json
+from torchcaps.runs import CONFIG, ENVIRONMENT, MODEL, RESULT, RunConfig, load_run_data, scores
 from torchcaps.training import Event
 from torchcaps.viz.attack_curves import AttackCurve, attack_curves
 

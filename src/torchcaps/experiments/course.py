@@ -17,11 +17,11 @@ from torchcaps.attacks import predictions
 from torchcaps.data import DataSet, ImageSet
 from torchcaps.environment import environment
 from torchcaps.experiments.harness import Runner
+from torchcaps.files import lock_folder, write_json
 from torchcaps.models import Model
-from torchcaps.runs import CONFIG, ENVIRONMENT, RESULT, RunConfig, new_model, save_model, write_json
+from torchcaps.runs import CONFIG, ENVIRONMENT, RESULT, RunConfig, new_model, save_model
 from torchcaps.training import Event
 from torchcaps.training.engine import Trainer
-from torchcaps.training.files import lock_folder
 from torchcaps.viz.courses import Course, courses
 
 COURSE = "course.json"

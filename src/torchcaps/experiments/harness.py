@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from torchcaps.files import write_json
 from torchcaps.predictor import load
-from torchcaps.runs import CONFIG, ENVIRONMENT, MODEL, REPORT, RESULT, RunConfig, load_run_data, run, write_json
+from torchcaps.runs import CONFIG, ENVIRONMENT, MODEL, REPORT, RESULT, RunConfig, load_run_data, run
 from torchcaps.training import Diverged, Event
 
 MEASURES, METRICS = "measures.json", "metrics.jsonl"

@@ -7,7 +7,7 @@ from statistics import mean, stdev
 
 from torchcaps.environment import environment
 from torchcaps.experiments.harness import Experiment, Finished, Row
-from torchcaps.runs import write_json
+from torchcaps.files import write_json
 from torchcaps.viz.comparison import Bar, comparison
 
 TABLE, RESULTS, FIGURE = "table.md", "results.json", "figure.png"

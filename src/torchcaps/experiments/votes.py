@@ -13,12 +13,13 @@ from torchcaps.data import ImageSet, choose_some
 from torchcaps.experiments.digits import ROUTINGS, digits_run
 from torchcaps.experiments.harness import Experiment, Row, Scale, test_error
 from torchcaps.experiments.hinton2018 import norb_run
+from torchcaps.files import write_json
 from torchcaps.models.capsnet import VectorCapsNet
 from torchcaps.models.matrix import MatrixCapsNet
 from torchcaps.nn import Routing, UniformRouting, create_routing
 from torchcaps.nn.routing import FunctionRouting
 from torchcaps.predictor import load
-from torchcaps.runs import RunConfig, load_run_data, write_json
+from torchcaps.runs import RunConfig, load_run_data
 from torchcaps.viz import ClassRouting, route_classes
 from torchcaps.viz.iterations import Iterations, iteration_curves, remaining_descent
 from torchcaps.viz.vote_histograms import class_distances

@@ -17,7 +17,8 @@ from torchcaps.data.text import TextOptions
 from torchcaps.encoding import is_chinese
 from torchcaps.environment import environment
 from torchcaps.experiments.harness import TEST_ERROR, Experiment, Row, Scale, test_error
-from torchcaps.runs import CONFIG, ENVIRONMENT, RESULT, RunConfig, load_run_data, scores, training_parts, write_json
+from torchcaps.files import write_json
+from torchcaps.runs import CONFIG, ENVIRONMENT, RESULT, RunConfig, load_run_data, scores, training_parts
 from torchcaps.training import Event, TrainingConfig
 from torchcaps.training.metrics import choose_threshold
 

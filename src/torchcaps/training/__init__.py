@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 _HOMES = {
     "Diverged": "diagnosis",
-    "Event": "engine",
+    "Event": "events",
     "Interrupted": "engine",
-    "Progress": "engine",
+    "Progress": "events",
     "TrainingConfig": "config",
     "fit": "engine",
 }
@@ -20,7 +20,8 @@ __all__ = ["Diverged", "Event", "Interrupted", "Progress", "TrainingConfig", "fi
 if TYPE_CHECKING:
     from torchcaps.training.config import TrainingConfig
     from torchcaps.training.diagnosis import Diverged
-    from torchcaps.training.engine import Event, Interrupted, Progress, fit
+    from torchcaps.training.engine import Interrupted, fit
+    from torchcaps.training.events import Event, Progress
 
 
 def __getattr__(name: str):

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +20,23 @@ from accelerate.state import AcceleratorState
 from torch import Tensor
 
 from torchcaps import schedules
+from torchcaps.files import lock_folder
 from torchcaps.models import Model, TextModel
-from torchcaps.nn import KMeansRouting
 from torchcaps.training import checkpoint
 from torchcaps.training.batches import DROPOUT, Batches, Examples, TextBatches, make_batches, stream_seed
 from torchcaps.training.config import TrainingConfig
 from torchcaps.training.diagnosis import Diverged, first_broken, watch, worst_gradient
-from torchcaps.training.files import lock_folder
+from torchcaps.training.events import Event, Progress
 from torchcaps.training.metrics import Tally, is_right
-from torchcaps.training.objective import balanced_weights, make_objective
-from torchcaps.training.optim import YOUNG_STEPS, learning_rate, make_optimizer, settle_batch_norm, update_average
+from torchcaps.training.objective import class_weights, make_objective
+from torchcaps.training.optim import (
+    YOUNG_STEPS,
+    learning_rate,
+    make_optimizer,
+    set_inverse_temperature,
+    settle_batch_norm,
+    update_average,
+)
 from torchcaps.training.processes import ProcessLost, check_replicated, interruptible, is_loss, processes
 from torchcaps.training.tracking import MetricsFile, check_trackers
 
@@ -39,36 +46,6 @@ PLATEAU_PATIENCE = 3
 
 class Interrupted(KeyboardInterrupt):
     """Training was stopped by the user; the state is saved."""
-
-
-@dataclass
-class Progress:
-    """Where a run stands; saved with every checkpoint."""
-
-    total_steps: int
-    step: int = 0
-    epoch: int = 0
-    seconds: float = 0.0
-    best_accuracy: float = -1.0
-    best_loss: float = math.inf
-    best_epoch: int = -1
-    stale_epochs: int = 0
-    plateau_factor: float = 1.0
-    finished: bool = False
-    epoch_sums: tuple[float, ...] = (0.0, 0.0, 0.0)
-
-
-@dataclass(frozen=True)
-class Event:
-    """What a progress bar is told after every step; after an epoch with the validation figures."""
-
-    progress: Progress
-    steps_per_epoch: int
-    loss: float
-    accuracy: float
-    examples_per_second: float = 0.0
-    is_epoch_end: bool = False
-    validation_accuracy: float | None = None
 
 
 def fit(
@@ -142,7 +119,8 @@ class Trainer:
         self.plain_model = model.to(self.device)
         if isinstance(model, TextModel) and isinstance(self.batches, TextBatches):
             model.count_evidence(self.batches.rows, self.batches.targets())
-        self.objective = make_objective(model, config, self.class_weights())
+        weights = class_weights(config.class_weights, self.batches.targets(), model.num_classes)
+        self.objective = make_objective(model, config, None if weights is None else weights.to(self.device))
         self.model, self.optimizer = self.accelerator.prepare(model, make_optimizer(model, config))
         self.average = None if config.ema is None else deepcopy(model).requires_grad_(False)
         self.metrics = MetricsFile(folder) if folder is not None else None
@@ -154,17 +132,6 @@ class Trainer:
         self.check_same_start()
         self.clear_away()
 
-    def class_weights(self) -> Tensor | None:
-        """The weight of each class, (J,)."""
-        weights, num_classes = self.config.class_weights, self.plain_model.num_classes
-        if weights is None:
-            return None
-        if isinstance(weights, str):
-            return balanced_weights(self.batches.targets(), num_classes).to(self.device)
-        if len(weights) != num_classes:
-            raise ValueError(f"class_weights must have one weight for each of {num_classes} classes, got {weights}")
-        return torch.tensor(weights, dtype=torch.float32, device=self.device)
-
     def run(self) -> Progress:
         """Train to the end, or until interrupted."""
         with interruptible() as was_interrupted:
@@ -172,7 +139,7 @@ class Trainer:
                 self.train_epochs(was_interrupted)
             except RuntimeError as error:
                 if self.accelerator.num_processes > 1 and is_loss(error):
-                    raise ProcessLost(self.describe_loss()) from error
+                    raise ProcessLost.at(self.progress.step, self.saved_step, self.folder) from error
                 raise
         self.restore_best()
         self.accelerator.end_training()
@@ -417,8 +384,6 @@ class Trainer:
         progress = Progress(**(values["progress"] | {"epoch_sums": tuple(values["progress"]["epoch_sums"])}))
         self.saved_step, self.damage = progress.step, state.damage
         self.best = checkpoint.with_prefix(tensors, "best.") or None
-        if self.best is None and progress.best_epoch >= 0:  # written by an earlier version: they have their own file
-            self.best, _ = checkpoint.load_state(state.path.with_name("best.safetensors"))
         sums = torch.tensor(progress.epoch_sums, dtype=torch.float64, device=self.device)
         self.tally = Tally(sums if self.accelerator.is_main_process else torch.zeros_like(sums))
         return progress
@@ -445,26 +410,7 @@ class Trainer:
             # or it would take the place of the one that is whole when the next is written
             (self.folder / checkpoint.LAST).unlink(missing_ok=True)
 
-    def describe_loss(self) -> str:
-        """What to do when another process has gone."""
-        lost = f"another process of this run ended at step {self.progress.step}, and the run cannot go on without it"
-        if self.folder is None or self.saved_step == 0:
-            return f"{lost}; no checkpoint was written yet: start all processes again"
-        return (
-            f"{lost}; the checkpoint of step {self.saved_step} is whole: "
-            f"start all processes again with `torchcaps train --resume {self.folder}`"
-        )
-
     def restore_best(self) -> None:
         """Leave the model with the weights that were best on validation, or with the last."""
         self.plain_model.load_state_dict(self.evaluated_model.state_dict() if self.best is None else self.best)
         self.plain_model.eval()
-
-
-def set_inverse_temperature(model: Model, value: float) -> None:
-    """Give all K-Means routings of a model this T, and let its saved form have it."""
-    for module in model.modules():
-        if isinstance(module, KMeansRouting):
-            module.options["inverse_temperature"] = value
-    if model.options.get("routing") == "kmeans":
-        model.options["routing_options"] = (model.options.get("routing_options") or {}) | {"inverse_temperature": value}

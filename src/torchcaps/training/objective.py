@@ -1,6 +1,6 @@
 """What training minimises: the loss of each example, as a function of the progress of training."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -51,8 +51,14 @@ def make_objective(model: Model, config: TrainingConfig, class_weights: Tensor |
     return objective
 
 
-def balanced_weights(targets: Tensor, num_classes: int) -> Tensor:
-    """Inverse frequency of each class, 1 on average over the examples: (J,)."""
+def class_weights(weights: str | Sequence[float] | None, targets: Tensor, num_classes: int) -> Tensor | None:
+    """The weight of each class, (J,): as given, or "balanced", the inverse of its frequency (1 on average)."""
+    if weights is None:
+        return None
+    if not isinstance(weights, str):
+        if len(weights) != num_classes:
+            raise ValueError(f"class_weights must have one weight for each of {num_classes} classes, got {weights}")
+        return torch.tensor(weights, dtype=torch.float32)
     counts = targets.sum(0) if targets.dim() == 2 else torch.bincount(targets, minlength=num_classes)
     counts = counts.float()
     return counts.sum() / (num_classes * counts.clamp_min(1))

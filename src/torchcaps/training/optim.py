@@ -1,4 +1,4 @@
-"""Optimiser, learning rate, and moving averages of weights and batch statistics."""
+"""Optimiser, what changes with the step, and moving averages of weights and batch statistics."""
 
 import torch
 from torch import nn
@@ -6,6 +6,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from torchcaps import schedules
 from torchcaps.models import Model
+from torchcaps.nn import KMeansRouting
 from torchcaps.training.config import TrainingConfig
 
 BATCH_NORM_MOMENTUM = 0.1
@@ -37,6 +38,15 @@ def learning_rate(config: TrainingConfig, step: int, total_steps: int, plateau_f
     if config.schedule == "step":
         return rising * top * 0.1 ** ((step >= total_steps / 2) + (step >= total_steps * 3 / 4))
     return rising * top * (plateau_factor if config.schedule == "plateau" else 1.0)
+
+
+def set_inverse_temperature(model: Model, value: float) -> None:
+    """Give all K-Means routings of a model this T, and let its saved form have it."""
+    for module in model.modules():
+        if isinstance(module, KMeansRouting):
+            module.options["inverse_temperature"] = value
+    if model.options.get("routing") == "kmeans":
+        model.options["routing_options"] = (model.options.get("routing_options") or {}) | {"inverse_temperature": value}
 
 
 @torch.no_grad()

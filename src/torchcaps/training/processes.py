@@ -5,6 +5,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from accelerate import Accelerator, DistributedType, PartialState
@@ -21,6 +22,17 @@ REPLICATED = (
 
 class ProcessLost(ConnectionError):
     """Another process of a run has ended, and the run cannot go on without it."""
+
+    @classmethod
+    def at(cls, step: int, saved_step: int, folder: Path | None) -> "ProcessLost":
+        """What to do when it ended at `step`, and the last checkpoint in `folder` is of `saved_step`."""
+        lost = f"another process of this run ended at step {step}, and the run cannot go on without it"
+        if folder is None or saved_step == 0:
+            return cls(f"{lost}; no checkpoint was written yet: start all processes again")
+        return cls(
+            f"{lost}; the checkpoint of step {saved_step} is whole: "
+            f"start all processes again with `torchcaps train --resume {folder}`"
+        )
 
 
 def processes(device: str = "auto") -> PartialState:

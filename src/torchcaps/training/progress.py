@@ -3,7 +3,7 @@
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from torchcaps.training.engine import Event
+from torchcaps.training.events import Event
 
 
 class TrainingProgress:

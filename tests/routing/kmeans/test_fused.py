@@ -6,8 +6,10 @@ import torch
 from cases import conv_case, dense_case
 from situations import GRADIENTS, amended, gradcheck
 from softmax_checks import DESCRIBED, assert_like_reference, shrunk
+from torchcaps.capsules import Capsules, squash
 from torchcaps.native import library
 from torchcaps.routing import kmeans_routing, why_not
+from torchcaps.votes import DenseVotes
 
 pytestmark = pytest.mark.skipif(library.why_not() is not None, reason=str(library.why_not()))
 
@@ -40,6 +42,16 @@ def test_odd_sizes(metric, sizes):
 @pytest.mark.parametrize("name", [name for name in GRADIENTS if name.startswith(("dense", "conv window", "class"))])
 def test_gradients(name, metric):
     assert gradcheck(kmeans_routing, GRADIENTS[name](), metric=metric, backend="fused")
+
+
+@pytest.mark.parametrize(("dtype", "inverse_temperature"), [(torch.float64, 10.0), (torch.float32, 1.2)])
+def test_parent_with_little_mass_keeps_its_mean(dtype, inverse_temperature):
+    votes_IJ = torch.tensor([[0.0, 14.0], [0.0, -7.0], [0.0, -7.0]], dtype=dtype)  # exp(-49 / T) each is left to it
+    capsules = Capsules.from_poses(torch.ones(1, 3, 1, dtype=dtype))
+    options = {"metric": "euclidean", "num_iterations": 1, "inverse_temperature": inverse_temperature}
+    result = kmeans_routing(DenseVotes(capsules, votes_IJ[..., None, None]), **options, backend="fused")
+    assert 0 < result.coupling[0, 1, 1] < (1e-200 if dtype == torch.float64 else 1e-25)
+    torch.testing.assert_close(result.capsules.poses[0, 1], squash(torch.tensor([-7.0], dtype=dtype)))
 
 
 def test_hard_assignment_is_refused():

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from torchcaps.cli import main
+from torchcaps.files import FolderInUse, NotWritten, lock_folder, whole_file
 from torchcaps.training.engine import Trainer
-from torchcaps.training.files import FolderInUse, NotWritten, lock_folder, whole_file
 from training.test_engine import stripes
 
 LEFT = {"config.json", "environment.json", "last.safetensors", "metrics.jsonl", "model", "previous.safetensors"}
@@ -51,7 +51,7 @@ def test_a_file_is_whole_or_absent(tmp_path):
 
 def test_a_folder_belongs_to_one_process(tmp_path):
     code = (
-        "from pathlib import Path; from torchcaps.training.files import lock_folder\n"
+        "from pathlib import Path; from torchcaps.files import lock_folder\n"
         f"with lock_folder(Path({str(tmp_path)!r})): pass"
     )
     with lock_folder(tmp_path):
@@ -62,7 +62,7 @@ def test_a_folder_belongs_to_one_process(tmp_path):
 
 
 def test_a_lock_that_was_taken_away_in_between_does_not_count(tmp_path, monkeypatch):
-    flock = "torchcaps.training.files.fcntl.flock"
+    flock = "torchcaps.files.fcntl.flock"
     monkeypatch.setattr(flock, lambda file, kind: (tmp_path / ".lock").unlink())
     with pytest.raises(FolderInUse), lock_folder(tmp_path):
         pass
@@ -70,9 +70,9 @@ def test_a_lock_that_was_taken_away_in_between_does_not_count(tmp_path, monkeypa
 
 def test_what_a_killed_process_left_is_cleared_away(tmp_path):
     (tmp_path / ".lock").touch()
-    (tmp_path / ".last.safetensors.123.tmp").touch()
-    (tmp_path / ".model.123.tmp").mkdir()
-    (tmp_path / ".model.123.tmp" / "model.safetensors").touch()
+    (tmp_path / ".tmp-123-last.safetensors").touch()
+    (tmp_path / ".tmp-123-model").mkdir()
+    (tmp_path / ".tmp-123-model" / "model.safetensors").touch()
     (tmp_path / ".mine").touch()
     with lock_folder(tmp_path):
         assert sorted(os.listdir(tmp_path)) == [".lock", ".mine"]

@@ -1,16 +1,18 @@
-"""Files of a run folder: written whole or not at all, by one process at a time, and clear words when that fails."""
+"""Files are written whole or not at all, run folders by one process at a time, and clear words when that fails."""
 
 import fcntl
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from safetensors import SafetensorError
 
 LOCK = ".lock"
+TEMPORARY = ".tmp-"
 
 
 class NotWritten(OSError):
@@ -33,7 +35,7 @@ def writing(path: Path) -> Iterator[None]:
             ) from error
         raise NotWritten(
             f"could not write {path} ({_reason(error)}); what was there before is untouched: "
-            "make room or choose a writable folder, then resume"
+            "make room or choose a writable folder, then try again or resume"
         ) from error
 
 
@@ -52,9 +54,16 @@ def whole_file(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def write_json(path: Path, values: dict[str, Any]) -> None:
+    """Write a file whole or not at all; its folder is made if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as temporary:
+        temporary.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
 def temporary_path(path: Path) -> Path:
     """Beside `path`; if the process is killed, the next that locks the folder clears it away."""
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    return path.with_name(f"{TEMPORARY}{os.getpid()}-{path.name}")
 
 
 def sync(path: Path) -> None:
@@ -82,7 +91,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     with file:
         if not _is_locked(file, path):
             raise FolderInUse(f"another process is using {folder}; wait for it or choose another folder")
-        for leftover in folder.glob(".*.tmp"):
+        for leftover in folder.glob(f"{TEMPORARY}*"):
             shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
         try:
             yield

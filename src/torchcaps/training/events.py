@@ -1,0 +1,34 @@
+"""Where a run stands, and what it tells those who watch it."""
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass
+class Progress:
+    """Where a run stands; saved with every checkpoint."""
+
+    total_steps: int
+    step: int = 0
+    epoch: int = 0
+    seconds: float = 0.0
+    best_accuracy: float = -1.0
+    best_loss: float = math.inf
+    best_epoch: int = -1
+    stale_epochs: int = 0
+    plateau_factor: float = 1.0
+    finished: bool = False
+    epoch_sums: tuple[float, ...] = (0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a progress bar is told after every step; after an epoch with the validation figures."""
+
+    progress: Progress
+    steps_per_epoch: int
+    loss: float
+    accuracy: float
+    examples_per_second: float = 0.0
+    is_epoch_end: bool = False
+    validation_accuracy: float | None = None
