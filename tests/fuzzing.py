@@ -34,7 +34,7 @@ LARGEST = 1e6  # of any vote; poses and weights share it
 # by these shares of the largest entry. A child 1e5 times as large as the others costs EM's kernel digits of gradients.
 ROUNDING = 300.0
 PLAIN = {torch.float32: 1e-4, torch.float64: 1e-9}
-EXTREME = {torch.float32: 5e-2, torch.float64: 1e-4}
+EXTREME = {torch.float32: 1e-1, torch.float64: 1e-4}
 
 
 @dataclass
@@ -252,21 +252,31 @@ def is_ill_posed(problem: Problem, expected: dict[str, Tensor], beside: list[dic
 
 def check(problem: Problem) -> tuple[list[str], list[str]]:
     """What is wrong with the answers to a problem, and the backends that answered."""
-    epsilon = torch.finfo(problem.dtype).eps
+    expected = problem.solve("reference")
+    wrong = [f"reference: {name} is not finite" for name, value in expected.items() if not value.isfinite().all()]
+    answers = {}
+    with patch.multiple("torchcaps.routing.backend", CHUNK_BYTES=1, CHUNK_SHARE_OF_WEIGHTS=0):  # one by one
+        for backend in BACKENDS:
+            if problem.refusal(backend) is None:
+                answers[backend] = problem.solve(backend)
+    differences = compare(problem, expected, answers, num_nudges=3)
+    if differences:  # a few draws may not show how far rounding reaches
+        differences = compare(problem, expected, answers, num_nudges=30)
+    return wrong + differences, ["reference", *answers]
+
+
+def compare(
+    problem: Problem, expected: dict[str, Tensor], answers: dict[str, dict[str, Tensor]], num_nudges: int
+) -> list[str]:
+    """Where the backends differ from the reference by more than rounding of the input changes the reference."""
+    epsilon, wrong = torch.finfo(problem.dtype).eps, []
     tolerance = (EXTREME if problem.is_extreme else PLAIN)[problem.dtype]
-    expected, wrong, answered = problem.solve("reference"), [], ["reference"]
-    wrong += [f"reference: {name} is not finite" for name, value in expected.items() if not value.isfinite().all()]
-    beside = [problem.solve("reference", nudge=4 * epsilon, noise_seed=seed) for seed in range(3)]
+    beside = [problem.solve("reference", nudge=4 * epsilon, noise_seed=seed) for seed in range(num_nudges)]
     if problem.dtype == torch.float32:
         beside.append(problem.to(torch.float64).solve("reference"))
     ill_posed = is_ill_posed(problem, expected, beside)
     steepest = max(largest(value) for name, value in expected.items() if name.startswith("gradient"))
-    for backend in BACKENDS:
-        if problem.refusal(backend) is not None:
-            continue
-        answered.append(backend)
-        with patch.multiple("torchcaps.routing.backend", CHUNK_BYTES=1, CHUNK_SHARE_OF_WEIGHTS=0):  # one by one
-            found = problem.solve(backend)
+    for backend, found in answers.items():
         for name, value in found.items():
             if not value.isfinite().all():
                 wrong.append(f"{backend}: {name} is not finite")
@@ -280,7 +290,7 @@ def check(problem: Problem) -> tuple[list[str], list[str]]:
                 allowed += ROUNDING * epsilon * steepest
             if (error := distance(exact, value)) > allowed:
                 wrong.append(f"{backend}: {name} differs by {error:.2e}, rounding explains {allowed:.2e}")
-    return wrong, answered
+    return wrong
 
 
 def distance(left: Tensor, right: Tensor) -> float:
