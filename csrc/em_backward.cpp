@@ -409,11 +409,10 @@ class Backward {
       first[m] = coupling * bench.children[offset + m].activation;
     }
     context_.template centre_votes<Block>(bench, sight, offset, start, bench.delta);
-    if (terms_ == 5)
-      vote_gradients<Block, 5, T>(lines, coefficients, first, 5, layout_.vectors, layout_.size, bench.delta, doubled);
-    else
-      vote_gradients<Block, 0, T>(lines, coefficients, first, terms_, layout_.vectors, layout_.size, bench.delta,
-                                  doubled);
+    with_terms(terms_, [&](auto terms) {
+      vote_gradients<Block, decltype(terms)::value, T>(lines, coefficients, first, terms_, layout_.vectors,
+                                                       layout_.size, bench.delta, doubled);
+    });
     for (int m = 0; m < Block; m++) {
       responses[offset + m] += T(0.5) * doubled[m];
       for (int v = 0; v < layout_.vectors; v++) responses[offset + m] += window.constant[v];

@@ -98,7 +98,7 @@ struct Context {
 
   // How many examples are worked on together, so that weights are read once for all of them.
   int64_t tile_size(int64_t bytes_per_example) const {
-    const int64_t budget = int64_t(8) << 20;
+    const int64_t budget = int64_t(1) << 20;
     const int64_t each = std::max<int64_t>(1, votes.examples / threads);
     return std::max<int64_t>(1, std::min(each, budget / std::max<int64_t>(1, bytes_per_example)));
   }

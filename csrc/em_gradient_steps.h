@@ -1,5 +1,7 @@
 // The inner steps of the backward pass of EM routing, on one block of children.
 #pragma once
+#include <type_traits>
+
 #include "em.h"
 
 namespace torchcaps {
@@ -8,6 +10,17 @@ namespace em {
 // Gradient of a vote: the sum over terms of coefficient * (slope * delta + height), delta measured from the mean
 // of iteration 0. Term 0 is the M-step of iteration 0, terms 2t-1 and 2t are M-step and E-step of iteration t.
 constexpr int num_terms(int64_t iterations) { return int(2 * iterations - 1); }
+
+// Calls body(constant number of terms), 0 where the compiler need not know it: more than three iterations.
+template <class Body>
+inline void with_terms(int terms, Body&& body) {
+  switch (terms) {
+    case num_terms(1): return body(std::integral_constant<int, num_terms(1)>());
+    case num_terms(2): return body(std::integral_constant<int, num_terms(2)>());
+    case num_terms(3): return body(std::integral_constant<int, num_terms(3)>());
+    default: return body(std::integral_constant<int, 0>());
+  }
+}
 
 // What an M-step gives back to a weight r = R a: constant + sum over entries of (linear + quadratic d) d.
 template <class T>

@@ -31,12 +31,18 @@ inline void accumulate(const Vec<T>* delta, const Vec<T>* weight, int vectors, i
     for (int m = 0; m < Block; m++) mass += w[m] = weight[m * vectors + v];
     sums.mass[v] = mass;
     for (int h = v * size; h < (v + 1) * size; h++) {
+      // children in pairs: one long chain of sums would wait for itself
       Vec<T> first = sums.first[h], second = sums.second[h];
-      for (int m = 0; m < Block; m++) {
-        const Vec<T> d = delta[m * stride + h];
-        const Vec<T> weighted = w[m] * d;
-        first += weighted;
-        second += weighted * d;
+      for (int m = 0; m < Block; m += 2) {
+        const Vec<T> d = delta[m * stride + h], weighted = w[m] * d;
+        Vec<T> pair = weighted, squares = weighted * d;
+        if (m + 1 < Block) {
+          const Vec<T> other = delta[(m + 1) * stride + h], other_weighted = w[m + 1] * other;
+          pair += other_weighted;
+          squares += other_weighted * other;
+        }
+        first += pair;
+        second += squares;
       }
       sums.first[h] = first;
       sums.second[h] = second;

@@ -72,7 +72,7 @@ inline void centred_votes(const MatrixShape&, const T* pose, const Vec<T>* weigh
     const Vec<T> b0 = broadcast<T>(lower[0]), b1 = broadcast<T>(lower[1]);
     const Vec<T> b2 = broadcast<T>(lower[2]), b3 = broadcast<T>(lower[3]);
     for (int v = 0; v < vectors; v++) {
-      Vec<T> total = with_distance && r > 0 ? distance[v] : Vec<T>{};
+      Vec<T> upper_total = with_distance && r > 0 ? distance[v] : Vec<T>{}, lower_total{};
       for (int c = 0; c < 4; c++) {
         const Vec<T>* column = weight + 16 * v + c;
         const Vec<T> w0 = column[0], w1 = column[4], w2 = column[8], w3 = column[12];
@@ -88,11 +88,11 @@ inline void centred_votes(const MatrixShape&, const T* pose, const Vec<T>* weigh
         delta[h] = x;
         delta[h + 4] = y;
         if (with_distance) {
-          total += x * precision[h] * x;
-          total += y * precision[h + 4] * y;
+          upper_total += x * precision[h] * x;
+          lower_total += y * precision[h + 4] * y;
         }
       }
-      if (with_distance) distance[v] = total;
+      if (with_distance) distance[v] = upper_total + lower_total;
     }
   }
 }
