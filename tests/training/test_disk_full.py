@@ -61,9 +61,7 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(small_disk, data, tmp_path, 
     options = [*data, "--model", "cnn-small", "--epochs", "4"]
     assert main(["train", *options, "--out", str(run)]) == 2
     error = one_sentence(capsys)
-    assert (
-        "what was there before is untouched: make room or choose a writable folder, then try again" in error
-    )
+    assert "what was there before is untouched: make room or choose a writable folder, then try again" in error
     assert 0 < load_latest(run).values["progress"]["step"] < 24
     assert {path.name for path in run.iterdir()} < LEFT
 
