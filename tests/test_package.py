@@ -16,6 +16,7 @@ SOURCE = ROOT / "src" / "torchcaps"
 # A room may import from rooms of a lower floor, and from its own.
 FLOORS = {
     "checks": 0,
+    "files": 0,
     "schedules": 1,
     "windows": 1,
     "capsules": 1,

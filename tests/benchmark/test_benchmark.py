@@ -22,6 +22,7 @@ from torchcaps.capsules import Capsules
 from torchcaps.cli import main
 from torchcaps.environment import environment
 from torchcaps.export import FORMATS
+from torchcaps.files import write_json
 from torchcaps.routing.backend import Chunked
 from torchcaps.routing.result import RoutingResult
 
@@ -239,9 +240,7 @@ def test_compiled_code_that_takes_its_process_with_it_is_left_out(monkeypatch):
 def test_results_from_real_processes(tmp_path):
     messages = []
     case = replace(DENSE, variants=("reference", "chunked", "fused"))
-    runner.run_cases(
-        [case], [], TINY.with_threads(1), messages.append, partial(report.write_json, path=tmp_path / "results.json")
-    )
+    runner.run_cases([case], [], TINY.with_threads(1), messages.append, partial(write_json, tmp_path / "results.json"))
     assert messages == ["timing dense (default allocator)", "timing dense (heap reuse allocator)"]
     assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
     results = json.loads((tmp_path / "results.json").read_text())

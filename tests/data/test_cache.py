@@ -57,7 +57,7 @@ def test_an_interruption_leaves_nothing(source):
 def test_what_killed_processes_left_is_taken_away(source):
     cache = source.parent / "cache"
     cache.mkdir()
-    left, busy = cache / ".thing-a-b.npy.123", cache / ".thing-a-b.npy.124"
+    left, busy = cache / ".tmp-123-thing-a-b.npy", cache / ".tmp-124-thing-a-b.npy"
     for path in (left, busy):
         path.touch()
     os.utime(left, (0, 0))
