@@ -117,7 +117,8 @@ def settled(page: Page) -> None:
 
 
 def state(page: Page) -> dict[str, str]:
-    """What the address of the page says after #."""
+    """What the address of the page says after #; it follows the page with 200 ms of delay."""
+    page.wait_for_timeout(300)
     return {name: values[0] for name, values in parse_qs(urlsplit(page.url).fragment).items()}
 
 
