@@ -17,6 +17,7 @@ from torchcaps.models import create_model
 from torchcaps.training import Interrupted, TrainingConfig, fit
 from torchcaps.training.checkpoint import LAST, PREVIOUS, CheckpointError, CheckpointNotice, load_state, with_prefix
 from torchcaps.training.engine import Trainer
+from torchcaps.training.objective import class_weights
 from torchcaps.training.objective import make_objective
 from torchcaps.training.optim import learning_rate
 from torchcaps.training.tracking import MetricsFile
@@ -213,6 +214,15 @@ def test_another_configuration_is_not_mixed_in(tmp_path):
     train(folder=tmp_path)
     with pytest.raises(ValueError, match="holds a run with another configuration"):
         train(config=replace(CONFIG, seed=5), folder=tmp_path)
+
+
+def test_targets_are_read_only_to_be_counted():
+    def read() -> torch.Tensor:
+        raise AssertionError("read")
+
+    assert class_weights(None, read, 2) is None
+    assert class_weights((1.0, 2.0), read, 2).tolist() == [1.0, 2.0]
+    assert class_weights("balanced", lambda: torch.tensor([0, 0, 0, 1]), 2).tolist() == pytest.approx([2 / 3, 2.0])
 
 
 def test_class_weights_and_any_dataset():

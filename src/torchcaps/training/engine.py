@@ -119,7 +119,7 @@ class Trainer:
         self.plain_model = model.to(self.device)
         if isinstance(model, TextModel) and isinstance(self.batches, TextBatches):
             model.count_evidence(self.batches.rows, self.batches.targets())
-        weights = class_weights(config.class_weights, self.batches.targets(), model.num_classes)
+        weights = class_weights(config.class_weights, self.batches.targets, model.num_classes)
         self.objective = make_objective(model, config, None if weights is None else weights.to(self.device))
         self.model, self.optimizer = self.accelerator.prepare(model, make_optimizer(model, config))
         self.average = None if config.ema is None else deepcopy(model).requires_grad_(False)

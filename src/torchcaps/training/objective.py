@@ -51,14 +51,20 @@ def make_objective(model: Model, config: TrainingConfig, class_weights: Tensor |
     return objective
 
 
-def class_weights(weights: str | Sequence[float] | None, targets: Tensor, num_classes: int) -> Tensor | None:
-    """The weight of each class, (J,): as given, or "balanced", the inverse of its frequency (1 on average)."""
+def class_weights(
+    weights: str | Sequence[float] | None, read_targets: Callable[[], Tensor], num_classes: int
+) -> Tensor | None:
+    """The weight of each class, (J,): as given, or "balanced", the inverse of its frequency (1 on average).
+
+    Targets are read where they are counted alone: of some datasets that means to read every example.
+    """
     if weights is None:
         return None
     if not isinstance(weights, str):
         if len(weights) != num_classes:
             raise ValueError(f"class_weights must have one weight for each of {num_classes} classes, got {weights}")
         return torch.tensor(weights, dtype=torch.float32)
+    targets = read_targets()
     counts = targets.sum(0) if targets.dim() == 2 else torch.bincount(targets, minlength=num_classes)
     counts = counts.float()
     return counts.sum() / (num_classes * counts.clamp_min(1))
