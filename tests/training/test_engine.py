@@ -17,8 +17,7 @@ from torchcaps.models import create_model
 from torchcaps.training import Interrupted, TrainingConfig, fit
 from torchcaps.training.checkpoint import LAST, PREVIOUS, CheckpointError, CheckpointNotice, load_state, with_prefix
 from torchcaps.training.engine import Trainer
-from torchcaps.training.objective import class_weights
-from torchcaps.training.objective import make_objective
+from torchcaps.training.objective import class_weights, make_objective
 from torchcaps.training.optim import learning_rate
 from torchcaps.training.tracking import MetricsFile
 
