@@ -85,6 +85,10 @@ def test_what_was_trained_elsewhere_is_not_trained_again(noise, tmp_path):
     assert first.read_bytes() == second.read_bytes()
     assert finished[0].result == run_rows(rows[:1], tmp_path / "first")[0].result
     assert len(run_rows(others, tmp_path / "second")) == 2
+    events.clear()
+    (again,) = run_rows([replace(rows[1], name="a third name")], tmp_path / "second", on_event=events.append)
+    assert again.result == finished[1].result
+    assert not events
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(noise, tmp_path):

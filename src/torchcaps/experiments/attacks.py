@@ -24,7 +24,7 @@ EPSILONS: Mapping[Scale, tuple[float, ...]] = {"full": (0.0, 0.05, 0.1, 0.2, 0.3
 IN_TABLE = (0.1, 0.2)
 # Test images that are attacked: of digits, of toys; and fewer towards every class.
 NUM_IMAGES: Mapping[Scale, tuple[int, int, int]] = {"full": (500, 200, 100), "quick": (40, 20, 10)}
-EPOCHS: Mapping[Scale, tuple[int, int]] = {"full": (5, 10), "quick": (1, 1)}  # on digits, on toys
+EPOCHS: Mapping[Scale, tuple[int, int]] = {"full": (2, 5), "quick": (1, 1)}  # on digits, on toys
 ATTACK = "attack.json"
 SOURCE = "CNN, small"
 ZERO_OWN, ZERO_CROSS = (

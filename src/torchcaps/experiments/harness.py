@@ -145,7 +145,8 @@ def run_rows(
         rows: what to run.
         folder: of the experiment.
         num_seeds: seeds 0, 1, ... of every row.
-        reuse: folders of experiments; a run that was trained there with the same configuration is taken from there.
+        reuse: folders of other experiments; a run that was trained there, or for another row here, with the same
+            configuration is taken from there.
         on_start: told which row and seed comes next.
         on_event: told of every step of a run.
         on_finish: told of every run that was trained here.
@@ -157,7 +158,7 @@ def run_rows(
             if done is None:
                 if on_start is not None:
                     on_start(row, seed)
-                done = _run_row(row, seed, folder, reuse, on_event)
+                done = _run_row(row, seed, folder, [folder, *reuse], on_event)
                 if on_finish is not None:
                     on_finish(done)
             finished.append(done)
@@ -195,7 +196,7 @@ def with_seed(config: RunConfig, seed: int) -> RunConfig:
 def take_run(config: RunConfig, folders: Sequence[Path], place: Path) -> bool:
     """Copy a finished training run with this configuration from the folders of other experiments, if there is one."""
     for path in (path.parent for folder in folders for path in sorted(folder.glob(f"*/seed-*/{RESULT}"))):
-        is_plain = "kind" in _read(path / RESULT)  # other ways to run may train on other data
+        is_plain = "kind" in _read(path / RESULT) and (path / MODEL).is_dir()  # other ways may train on other data
         if is_plain and RunConfig.read(path) == config:
             shutil.copytree(path / MODEL, place / MODEL, dirs_exist_ok=True)
             for name in (CONFIG, ENVIRONMENT, REPORT, METRICS, RESULT):

@@ -22,7 +22,7 @@ NOT_SURE = "pairs not both right and both above 0.5, %"
 PICTURE = "pairs.png"
 NUM_SHOWN = 8
 OVERLAPPING, SIDE_BY_SIDE = "one over the other", "side by side, trained on single digits"
-EPOCHS: Mapping[Scale, tuple[int, int]] = {"full": (5, 1), "quick": (1, 2)}  # on pairs, on single digits
+EPOCHS: Mapping[Scale, tuple[int, int]] = {"full": (2, 1), "quick": (1, 2)}  # on pairs, on single digits
 # Between two digits a child sees the end of one beside nothing, as it does in a digit moved to the edge. Tried with
 # K-Means on pairs of held-out training digits, seed 0: 64 % right after two epochs of 6,000 digits moved by up to 2
 # pixels, 95 % after two of 15,000 moved by up to 6.

@@ -22,7 +22,7 @@ from torchcaps.experiments.hinton2018 import CNN_SETTINGS, norb_run
 from torchcaps.runs import RunConfig
 
 FAMILIAR, NOVEL = "familiar viewpoints, error, %", "novel viewpoints, error, %"
-EPOCHS: Mapping[Scale, int] = {"full": 25, "quick": 2}
+EPOCHS: Mapping[Scale, int] = {"full": 12, "quick": 2}
 NUM_TEST: Mapping[Scale, int] = {"full": 3000, "quick": 200}  # of familiar and of novel pictures, at each look
 QUICK_TRAIN = 800
 CNN, CAPSULES = "CNN, 4.2 M", "capsules, EM with t = 2"

@@ -24,7 +24,7 @@ from torchcaps.viz import ClassRouting, route_classes
 from torchcaps.viz.iterations import Iterations, iteration_curves, remaining_descent
 from torchcaps.viz.vote_histograms import class_distances
 
-EPOCHS: Mapping[Scale, tuple[int, int]] = {"full": (5, 10), "quick": (1, 1)}  # on digits, on toys
+EPOCHS: Mapping[Scale, tuple[int, int]] = {"full": (2, 5), "quick": (1, 1)}  # on digits, on toys
 NUM_IMAGES: Mapping[Scale, int] = {"full": 200, "quick": 10}
 NUM_ITERATIONS = 20
 ZOOM = 0.05  # as in the paper
@@ -144,7 +144,7 @@ def rows(scale: Scale, data: str) -> list[Row]:
         for name, (routing, options) in ROUTINGS.items()
     ]
     if toys:
-        for num_iterations in (3, 1):
+        for num_iterations in (2, 1):
             options: dict[str, Any] = {"routing": {"num_iterations": num_iterations}, "epochs": EPOCHS[scale][1]}
             name = f"EM, t = {num_iterations}{' (uniform)' if num_iterations == 1 else ''}"
             found.append(("toys", name, norb_run(scale, toys, "matrix-capsnet-small", **options)))
