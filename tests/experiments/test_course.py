@@ -62,8 +62,8 @@ def test_viewpoints_are_those_of_the_protocol(pairs):
 def test_affine(digits, tmp_path, monkeypatch):
     monkeypatch.setattr(course, "NUM_LOOKS", 3)
     command = ["reproduce", "affine", "--quick", "--data", str(digits), "--out", str(tmp_path)]
-    assert main([*command, "--only", "uniform, shared"]) == 2  # the CNN comes first
-    assert main([*command, "--only", "CNN, small", "uniform, shared"]) == 0
+    assert main([*command, "--only", "uniform"]) == 2  # the CNN comes first
+    assert main([*command, "--only", "CNN, small", "uniform"]) == 0
     kept = json.loads((tmp_path / "results.json").read_text())
     reference, shared = (run["measures"] for run in kept["runs"])
     assert set(reference) == {affine.CLEAN, affine.AFFINE}
@@ -71,7 +71,7 @@ def test_affine(digits, tmp_path, monkeypatch):
     looks = read_course(tmp_path / "cnn-small" / "seed-0")
     assert len(looks) == 3
     assert reference[affine.AFFINE] == looks[-1]["affine"]
-    reached = stopped_when_equal(read_course(tmp_path / "uniform-shared-weights" / "seed-0"), looks)
+    reached = stopped_when_equal(read_course(tmp_path / "uniform" / "seed-0"), looks)
     assert shared.get(when_equal(affine.AFFINE)) == (reached and reached["affine"])
     with Image.open(tmp_path / "affine-seed-0.png") as picture:
         assert min(picture.size) > 400

@@ -197,7 +197,7 @@ def take_run(config: RunConfig, folders: Sequence[Path], place: Path) -> bool:
     """Copy a finished training run with this configuration from the folders of other experiments, if there is one."""
     for path in (path.parent for folder in folders for path in sorted(folder.glob(f"*/seed-*/{RESULT}"))):
         is_plain = "kind" in _read(path / RESULT) and (path / MODEL).is_dir()  # other ways may train on other data
-        if is_plain and RunConfig.read(path) == config:
+        if is_plain and path != place and RunConfig.read(path) == config:
             shutil.copytree(path / MODEL, place / MODEL, dirs_exist_ok=True)
             for name in (CONFIG, ENVIRONMENT, REPORT, METRICS, RESULT):
                 if (path / name).exists():
