@@ -191,8 +191,11 @@ inline Simd<float>::Vec exp(Simd<float>::Vec x) {
   return vanishes ? V{} : y;
 }
 
-// exp of numbers up to 0; below -87 it stays at exp(-87), which is as good as 0 beside a term of 1.
-inline Simd<float>::Vec exp_of_negative(Simd<float>::Vec x) { return exp_in_range(max(broadcast<float>(-87.0f), x)); }
+// exp of numbers up to 0; below -87 it gives 0.
+inline Simd<float>::Vec exp_of_negative(Simd<float>::Vec x) {
+  const Simd<float>::Vec least = broadcast<float>(-87.0f), y = exp_in_range(max(least, x));
+  return x < least ? Simd<float>::Vec{} : y;
+}
 
 inline Simd<double>::Vec exp(Simd<double>::Vec x) {
   for (int i = 0; i < 4; i++) x[i] = std::exp(x[i]);

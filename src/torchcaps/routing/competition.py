@@ -39,9 +39,7 @@ class Competition:
         """
         logits = self._fill(logits, torch.finfo(logits.dtype).min)
         if self.child_SN is not None:
-            per_slot = logits.logsumexp(-1, keepdim=True)
-            per_child = self._over_windows(per_slot.flatten(1))[:, self.child_SN].view_as(per_slot)
-            coupling = logits.softmax(-1) * (per_slot - per_child).exp()
+            coupling = self._softmax_over_windows(logits)
         elif self.leaky:
             leak = torch.zeros_like(logits[..., :1])
             coupling = torch.cat([logits, leak], -1).softmax(-1)[..., :-1]
@@ -91,6 +89,17 @@ class Competition:
         index = self.child_SN.flatten().expand_as(slots)
         out = torch.zeros_like(slots[:, :1]).expand(-1, self.votes.num_children) + start
         return out.scatter_reduce(1, index, slots, how)
+
+    def _softmax_over_windows(self, logits: Tensor) -> Tensor:
+        """Shares of all slots that hold a child; shifted first, so that a large logit costs no digits."""
+        assert self.child_SN is not None
+        index = self.child_SN.flatten()
+        slots = logits.flatten(1, -2)
+        largest = self._reduce(slots.detach().amax(-1), "amax", 0.0 if self.leaky else torch.finfo(slots.dtype).min)
+        scaled = (slots - largest[:, index].unsqueeze(-1)).exp()
+        total = (-largest).exp() if self.leaky else torch.zeros_like(largest)
+        total = total.index_add(1, index, scaled.sum(-1))
+        return (scaled / total[:, index].unsqueeze(-1)).view_as(logits)
 
     def _over_windows(self, per_slot: Tensor) -> Tensor:
         """Log of the sum of exponentials over all slots that hold a child: (B, S * N) -> (B, I)."""

@@ -54,5 +54,16 @@ def test_parent_with_little_mass_keeps_its_mean(dtype, inverse_temperature):
     torch.testing.assert_close(result.capsules.poses[0, 1], squash(torch.tensor([-7.0], dtype=dtype)))
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_parent_too_far_away_gets_nothing(dtype):
+    """Not even the least number there is: beside other parts as small, that times a vote of 1e5 would be much."""
+    votes_IJ = torch.tensor([[0.0, 14.0], [0.0, -7.0], [0.0, -7.0]], dtype=dtype)
+    capsules = Capsules.from_poses(torch.ones(1, 3, 1, dtype=dtype))
+    options = {"metric": "euclidean", "num_iterations": 1, "inverse_temperature": 20.0}
+    result = kmeans_routing(DenseVotes(capsules, votes_IJ[..., None, None]), **options, backend="fused")
+    assert result.coupling[0, :, 1].tolist() == [0, 0, 0]
+    assert result.capsules.poses[0, 1] == 0
+
+
 def test_hard_assignment_is_refused():
     assert "hard" in why_not("fused", kmeans_routing, dense_case().votes(), hard=True)
