@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from building import accuracy, docstrings, experiments, mathml, speed
+from building import accuracy, docstrings, experiments, gains, mathml, speed
 from building.markdown import NOTHING
 from building.tables import write_tables
+from torchcaps.experiments import find_experiment
 from torchcaps.runs import RunConfig
 
 EMPTY = Path("no such folder")
@@ -82,6 +83,8 @@ def test_speed_has_rows_for_what_was_measured(tmp_path):
         accuracy.routing_accuracy,
         accuracy.trained_models,
         experiments.experiment_tables,
+        gains.vector_gains,
+        gains.matrix_gains,
     ],
 )
 def test_without_results_there_is_a_sentence(table):
@@ -154,6 +157,36 @@ def test_quick_experiments_say_so_and_do_not_count(tmp_path):
     write(tmp_path / "results.json", experiment("quick", [1.0]))
     assert "checks the machinery" in experiments.experiment_tables(tmp_path)
     assert accuracy.routing_accuracy(tmp_path) == NOTHING
+
+
+def test_gains_set_networks_with_and_without_routing_side_by_side(tmp_path):
+    line = {"measured": "test error, %", "values": [1.0]}
+    recorded = experiment("full", []) | {
+        "experiment": "mnist-ablation",
+        "lines": [
+            line | {"name": "dynamic, r = 3", "mean": 1.0, "deviation": None},
+            line | {"name": "uniform", "mean": 1.25, "deviation": 0.5},
+            line | {"name": "100 digits: capsules", "mean": 20.0, "deviation": None},
+            line | {"name": "no routing", "mean": None, "deviation": None, "values": []},
+            line | {"name": "CNN, small", "measured": "seconds", "mean": 7.0, "deviation": None},
+        ],
+    }
+    write(tmp_path / "results.json", recorded)
+    assert rows(gains.vector_gains(tmp_path)) == [
+        ["MNIST", "1.00", "-", "-", "-", "1.25 (0.50)", "-", "-"],
+        ["MNIST, 100 digits", "20.00", "-", "-", "-", "-", "-", "-"],
+    ]
+    write(tmp_path / "results.json", recorded | {"scale": "quick"})
+    assert gains.vector_gains(tmp_path) == NOTHING
+
+
+@pytest.mark.parametrize(("lines", "columns"), [(gains.VECTOR_LINES, gains.VECTOR), (gains.MATRIX_LINES, gains.MATRIX)])
+def test_gains_name_rows_that_there_are(lines, columns):
+    for line in lines:
+        names = {row.name for row in find_experiment(line.experiment).choose_rows("full")}
+        found = [column for column, aliases in columns.items() if any(line.prefix + name in names for name in aliases)]
+        assert {"uniform", "uniform (t = 1)"} & set(found), line
+        assert len(found) >= 4, line
 
 
 def test_tables_that_are_right_are_left_alone(tmp_path):

@@ -1,0 +1,97 @@
+"""What routing adds: networks with and without it side by side, from the results.json files of experiments."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from building.experiments import recorded_experiments
+from building.markdown import Cells, table
+
+
+class Line(NamedTuple):
+    """Where the figures of one line are: rows whose names start alike, and what was measured there."""
+
+    title: str
+    experiment: str
+    prefix: str
+    measured: str
+
+
+# Columns, and what rows are called there after their prefix.
+VECTOR = {
+    "dynamic": ("dynamic, r = 3", "capsules"),
+    "K-Means": ("K-Means, r = 2",),
+    "entropy": ("entropy, r = 3",),
+    "EM": ("EM, t = 3",),
+    "uniform": ("uniform", "capsules, uniform"),
+    "no routing": ("no routing",),
+    "small CNN": ("CNN, small", "CNN, small (no routing)"),
+}
+MATRIX = {
+    "EM, t = 2": ("EM, t = 2", "capsules, EM with t = 2", "MatrixCapsNet small, 68 K"),
+    "uniform (t = 1)": ("EM, t = 1 (uniform)", "capsules, EM with t = 1 (uniform)", "small, EM with t = 1"),
+    "no routing": ("no routing", "small, no routing"),
+    "small CNN": ("CNN, small",),
+    "4.2 M CNN": ("CNN, 4.2 M",),
+}
+TEST, PAIRS = "test error, %", "pairs not both right, %"
+VECTOR_LINES = (
+    Line("MNIST", "mnist-ablation", "", TEST),
+    *(Line(f"MNIST, {size} digits", "mnist-ablation", f"{size} digits: ", TEST) for size in (100, 1000, 10_000)),
+    Line("two digits, one over the other", "multi-digits", "overlapping: ", PAIRS),
+    Line("two digits side by side, single ones learned", "multi-digits", "side by side: ", PAIRS),
+    Line("placed digits", "affine", "", "clean error, %"),
+    Line("distorted digits", "affine", "", "affine error, %"),
+    Line("distorted digits, when as good as the CNN", "affine", "", "affine error when as good as the CNN, %"),
+    Line("MNIST under FGSM, epsilon 0.1", "attacks", "digits: ", "error under fgsm, epsilon 0.1, %"),
+    Line("MNIST under PGD, epsilon 0.1", "attacks", "digits: ", "error under pgd, epsilon 0.1, %"),
+    Line(
+        "MNIST under BIM made on the small CNN, epsilon 0.2",
+        "attacks",
+        "digits: ",
+        "error under bim made on the small CNN, epsilon 0.2, %",
+    ),
+)
+NOVEL, EQUAL = "novel viewpoints, error, %", "novel viewpoints, error when as good as the CNN, %"
+MATRIX_LINES = (
+    Line("smallNORB", "hinton2018", "", TEST),
+    *(
+        Line(f"toys from new {where}{title}", "viewpoints", f"{factor}: ", measured)
+        for factor, where in (("azimuth", "sides"), ("elevation", "heights"))
+        for title, measured in (("", NOVEL), (", when as good as the CNN", EQUAL))
+    ),
+    Line("smallNORB, 5 epochs", "attacks", "toys: ", TEST),
+    Line("the same under FGSM, epsilon 0.1", "attacks", "toys: ", "error under fgsm, epsilon 0.1, %"),
+    Line("the same under PGD, epsilon 0.1", "attacks", "toys: ", "error under pgd, epsilon 0.1, %"),
+)
+
+
+def vector_gains(results: Path) -> str:
+    """Small vector networks on digits."""
+    return gains(results, VECTOR_LINES, VECTOR)
+
+
+def matrix_gains(results: Path) -> str:
+    """Matrix networks on toys."""
+    return gains(results, MATRIX_LINES, MATRIX)
+
+
+def gains(results: Path, lines: Sequence[Line], columns: Mapping[str, Sequence[str]]) -> str:
+    """A column for each kind of network; a line without any figure is left out, a missing figure is a dash.
+
+    With several seeds the figure is their mean, with the standard deviation between them.
+    """
+    found: dict[tuple[str, str, str], str] = {}
+    for content in recorded_experiments(results):
+        for kept in content["lines"] if content["scale"] == "full" else ():
+            if kept["values"]:
+                deviation = "" if kept["deviation"] is None else f" ({kept['deviation']:.2f})"
+                found[content["experiment"], kept["name"], kept["measured"]] = f"{kept['mean']:.2f}{deviation}"
+
+    def figure(line: Line, names: Sequence[str]) -> str:
+        keys = ((line.experiment, line.prefix + name, line.measured) for name in names)
+        return next((found[key] for key in keys if key in found), "-")
+
+    rows: list[Cells] = [(line.title, *(figure(line, names) for names in columns.values())) for line in lines]
+    shown = [row for row in rows if any(cell != "-" for cell in row[1:])]
+    return table(("error, %", *columns), shown, numeric_from=1)
