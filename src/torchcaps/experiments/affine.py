@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from torchcaps.data import ImageSet, split_validation
 from torchcaps.data.made import make_sets
 from torchcaps.experiments.course import Parts, compare_courses, course_run, when_equal
-from torchcaps.experiments.digits import ROUTINGS, digits_run
+from torchcaps.experiments.digits import NETWORKS, digits_run
 from torchcaps.experiments.harness import Experiment, Row, Scale
 from torchcaps.runs import RunConfig, load_run_data
 
@@ -49,15 +48,6 @@ def reference_row() -> str:
 
 def rows(scale: Scale, data: str) -> list[Row]:
     """The reference first; `data` are single digits."""
-    models: list[tuple[str, str, dict[str, Any]]] = [(REFERENCE, "cnn-small", {}), ("no routing", "no-routing", {})]
-    models += [
-        (name, "capsnet-small", {"routing": routing, "routing_options": options, "reconstruct": False})
-        for name, (routing, options) in ROUTINGS.items()
-    ]
-    models += [
-        ("dynamic, r = 3, with reconstruction", "capsnet-small", {}),
-        ("CNN, 4.2 M", "cnn-baseline", {}),
-    ]
     size = {"validation": VALIDATION[scale], "num_test": NUM_TEST[scale]}
     return [
         Row(
@@ -68,7 +58,7 @@ def rows(scale: Scale, data: str) -> list[Row]:
             measure=errors,
             run=course_run(placed_digits),
         )
-        for name, model, options in models
+        for name, (model, options) in NETWORKS.items()
     ]
 
 

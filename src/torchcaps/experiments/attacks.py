@@ -11,7 +11,7 @@ from typing import Any
 from torchcaps.attacks import METHODS, Outcome, gradient_statistics, sweep, transfer
 from torchcaps.data import ImageSet, choose_some
 from torchcaps.environment import environment
-from torchcaps.experiments.digits import ROUTINGS, digits_run
+from torchcaps.experiments.digits import NETWORKS, digits_run
 from torchcaps.experiments.harness import Experiment, Row, Scale, test_error
 from torchcaps.experiments.hinton2018 import CNN_SETTINGS, norb_run
 from torchcaps.files import write_json
@@ -150,17 +150,10 @@ def rows(scale: Scale, data: str) -> list[Row]:
 
 def _digits(scale: Scale, data: str) -> list[Row]:
     group, epochs = "digits", EPOCHS[scale][0]
-    models: list[tuple[str, str, dict[str, Any]]] = [(SOURCE, "cnn-small", {}), ("no routing", "no-routing", {})]
-    models += [
-        (name, "capsnet-small", {"routing": routing, "routing_options": options, "reconstruct": False})
-        for name, (routing, options) in ROUTINGS.items()
+    made = [
+        _row(scale, group, name, digits_run(scale, data, model, epochs=epochs, **options), NUM_IMAGES[scale][0])
+        for name, (model, options) in NETWORKS.items()
     ]
-    models += [
-        ("dynamic, r = 3, with reconstruction", "capsnet-small", {}),
-        ("CNN, 4.2 M", "cnn-baseline", {}),
-    ]
-    found = [(name, digits_run(scale, data, model, epochs=epochs, **options)) for name, model, options in models]
-    made = [_row(scale, group, name, config, NUM_IMAGES[scale][0]) for name, config in found]
     if scale == "full":
         shipped = digits_run(scale, data, "capsnet-small", epochs=16)
         made.append(

@@ -16,6 +16,22 @@ ROUTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "EM, t = 3": ("em", {"num_iterations": 3}),
     "uniform": ("uniform", {}),
 }
+
+
+def capsules_with(name: str, *, reconstruct: bool) -> dict[str, Any]:
+    """Options of CapsNet-Small with one of these routings."""
+    routing, options = ROUTINGS[name]
+    return {"routing": routing, "routing_options": options, "reconstruct": reconstruct}
+
+
+# Name -> model and its options: capsules with every routing, and what stands beside them.
+NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "CNN, small": ("cnn-small", {}),
+    "no routing": ("no-routing", {}),
+    **{name: ("capsnet-small", capsules_with(name, reconstruct=False)) for name in ROUTINGS},
+    "dynamic, r = 3, with reconstruction": ("capsnet-small", capsules_with("dynamic, r = 3", reconstruct=True)),
+    "CNN, 4.2 M": ("cnn-baseline", {}),
+}
 QUICK_SIZE: dict[str, int] = {"num_train": 1500, "num_test": 500}
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torchcaps.experiments.digits import ROUTINGS, digits_run
+from torchcaps.experiments.digits import ROUTINGS, capsules_with, digits_run
 from torchcaps.experiments.harness import TEST_ERROR, Experiment, Row, Scale, test_error
 from torchcaps.runs import RESULT
 
@@ -40,7 +40,7 @@ def _parts(scale: Scale, data: str) -> list[Row]:
         (3, "dynamic, r = 3", True, 0.25),
     ):
         name = f"r = {num_iterations}, {'with' if reconstruct else 'without'} reconstruction"
-        found.append((name, MODEL, _routing(*ROUTINGS[kind]) | {"reconstruct": reconstruct}, published))
+        found.append((name, MODEL, capsules_with(kind, reconstruct=reconstruct), published))
     return [
         Row(
             name=name,
@@ -55,10 +55,8 @@ def _parts(scale: Scale, data: str) -> list[Row]:
 
 def _routings(scale: Scale, data: str) -> list[Row]:
     """Two of them are rows of the group before under their own names; no run is trained twice."""
-    return [
-        _variant(scale, data, name, _routing(routing, options), "routings, two updates each")
-        for name, (routing, options) in ROUTINGS.items()
-    ]
+    group = "routings, two updates each"
+    return [_variant(scale, data, name, capsules_with(name, reconstruct=False), group) for name in ROUTINGS]
 
 
 def _variants(scale: Scale, data: str) -> list[Row]:
@@ -81,15 +79,16 @@ def _routing(name: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _variant(scale: Scale, data: str, name: str, options: dict[str, Any], group: str) -> Row:
-    config = digits_run(scale, data, MODEL, epochs=EPOCHS[scale], reconstruct=False, **options)
+    chosen: dict[str, Any] = {"reconstruct": False} | options
+    config = digits_run(scale, data, MODEL, epochs=EPOCHS[scale], **chosen)
     return Row(name=name, config=config, group=group, measure=error_and_seconds)
 
 
 def _sizes(scale: Scale, data: str) -> list[Row]:
     """The fewer digits, the more epochs: a small set is shown until it has been seen as often as is useful."""
     models: dict[str, tuple[str, dict[str, Any]]] = {
-        "capsules": (MODEL, _routing(*ROUTINGS["dynamic, r = 3"]) | {"reconstruct": False}),
-        "capsules, uniform": (MODEL, _routing(*ROUTINGS["uniform"]) | {"reconstruct": False}),
+        "capsules": (MODEL, capsules_with("dynamic, r = 3", reconstruct=False)),
+        "capsules, uniform": (MODEL, capsules_with("uniform", reconstruct=False)),
         "CNN, small": ("cnn-small", {}),
         "no routing": ("no-routing", {}),
     }

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from torchcaps.data import ImageSet, choose_some
-from torchcaps.experiments.digits import ROUTINGS, digits_run
+from torchcaps.experiments.digits import ROUTINGS, capsules_with, digits_run
 from torchcaps.experiments.harness import Experiment, Row, Scale, test_error
 from torchcaps.experiments.hinton2018 import norb_run
 from torchcaps.files import write_json
@@ -134,14 +134,10 @@ def rows(scale: Scale, data: str) -> list[Row]:
             "digits",
             name,
             digits_run(
-                *(scale, digits, "capsnet-small"),
-                epochs=EPOCHS[scale][0],
-                routing=routing,
-                routing_options=options,
-                reconstruct=False,
+                scale, digits, "capsnet-small", epochs=EPOCHS[scale][0], **capsules_with(name, reconstruct=False)
             ),
         )
-        for name, (routing, options) in ROUTINGS.items()
+        for name in ROUTINGS
     ]
     if toys:
         for num_iterations in (2, 1):
