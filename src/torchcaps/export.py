@@ -50,6 +50,7 @@ class Description:
         preprocessing: what has to happen to raw inputs before; None when it happens inside.
         labels: of the columns of the outputs.
         multi_label: several classes may be true at once, those whose probability reaches the threshold.
+        at_least_one: the most probable class is there in any case.
         outputs: their names: probabilities and scores, each (batch, classes).
     """
 
@@ -62,6 +63,7 @@ class Description:
     labels: tuple[str, ...]
     multi_label: bool
     threshold: float
+    at_least_one: bool
     outputs: tuple[str, ...] = OUTPUTS
 
 
@@ -160,6 +162,7 @@ def _describe(model: Model, include_preprocessing: bool, input_size: tuple[int, 
         labels=model.labels,
         multi_label=model.multi_label,
         threshold=model.threshold,
+        at_least_one=model.at_least_one,
     )
 
 

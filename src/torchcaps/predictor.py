@@ -34,8 +34,7 @@ class Predictor:
 
     def predict(self, inputs: Any, **options: Any) -> np.ndarray:
         """The most probable class of each input (n,); multi-label models: which classes are there (n, J)."""
-        probabilities = self.predict_proba(inputs, **options)
-        return probabilities >= self.model.threshold if self.model.multi_label else probabilities.argmax(-1)
+        return self.model.decide(self.predict_proba(inputs, **options))
 
     def predict_proba(self, images: Any, /, *, batch_size: int = 128, crops: int = 1) -> np.ndarray:
         """Probability of each class.

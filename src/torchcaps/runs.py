@@ -141,12 +141,13 @@ def _run(config: RunConfig, folder: Path, on_event: Callable[[Event], None] | No
     }
     if is_main:
         predictor = new_predictor(model)
+        model.at_least_one = train.is_multi_label and bool(train.labels.any(1).all())
         if model.multi_label and validation is not None:
             held_out = torch.from_numpy(predictor.predict_proba(validation.inputs))
             model.threshold = result["threshold"] = choose_threshold(held_out, torch.from_numpy(validation.labels))
         if data.test is not None:
             probabilities = predictor.predict_proba(data.test.inputs)
-            result |= scores(probabilities, data.test.labels, model.threshold)
+            result |= scores(model.decide(probabilities), data.test.labels)
             result["num_test"] = len(data.test)
             draw_report(folder, predictor, data.test, probabilities, result)
         model.card = {
@@ -229,11 +230,11 @@ def new_model(config: RunConfig, data: DataSet) -> Model:
     return model
 
 
-def scores(probabilities: np.ndarray, labels: np.ndarray, threshold: float) -> dict[str, float]:
+def scores(answers: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     """The accuracy; multi-label: exact matches as accuracy, and precision, recall and F1 beside it."""
     if labels.ndim == 1:
-        return {"accuracy": float((probabilities.argmax(1) == labels).mean())}
-    found = multi_label_scores(torch.from_numpy(probabilities >= threshold), torch.from_numpy(labels))
+        return {"accuracy": float((answers == labels).mean())}
+    found = multi_label_scores(torch.from_numpy(answers), torch.from_numpy(labels))
     return {"accuracy": found["exact_match"]} | found
 
 
@@ -242,10 +243,9 @@ def draw_report(
 ) -> None:
     """Write report.png: curves, confusion, for images worst mistakes and reconstructions; for texts mistakes.tsv."""
     names, model, classes = predictor.labels, predictor.model, np.arange(len(test.class_names))
-    if test.is_multi_label:
-        truth, found = test.labels, probabilities >= model.threshold
-    else:
-        truth, found = test.labels[:, None] == classes, probabilities.argmax(1)[:, None] == classes
+    truth, found = test.labels, model.decide(probabilities)
+    if not test.is_multi_label:
+        truth, found = truth[:, None] == classes, found[:, None] == classes
     confidence = np.where(found & ~truth, probabilities, 0).max(1)
     wrong = np.flatnonzero((found != truth).any(1))
     wrong = wrong[np.argsort(-confidence[wrong], kind="stable")]

@@ -115,13 +115,16 @@ def test_load_gives_a_predictor_of_texts(trained):
         predictor.predict("a great story")
 
 
-def test_several_labels_choose_their_threshold_on_validation(tmp_path, capsys):
+@pytest.mark.parametrize("may_be_empty", [True, False])
+def test_several_labels_choose_their_threshold_on_validation(may_be_empty, tmp_path, capsys):
     generator, rows = np.random.default_rng(0), []
     for _ in range(160):
         words, labels = list(generator.choice(FILLER, 8)), []
         for topic, names in (("up", GOOD), ("down", BAD)):
             if generator.random() < 0.5:
                 words[generator.integers(8)], labels = generator.choice(names), [*labels, topic]
+        if not labels and not may_be_empty:
+            words[0], labels = GOOD[0], ["up"]
         rows.append(f"{' '.join(words)}\t{'|'.join(labels)}")
     (tmp_path / "train.tsv").write_text("\n".join(["text\tlabel", *rows[:130]]))
     (tmp_path / "test.tsv").write_text("\n".join(["text\tlabel", *rows[130:]]))
@@ -131,7 +134,11 @@ def test_several_labels_choose_their_threshold_on_validation(tmp_path, capsys):
     assert result["threshold"] == load(tmp_path / "run").model.threshold != 0.5
     assert {"exact_match", "micro_f1", "sample_f1", "sample_precision", "micro_recall"} <= set(result)
     assert "micro F1" in capsys.readouterr().out
-    assert load(tmp_path / "run").predict(["good film"]).shape == (1, 2)
+    predictor = load(tmp_path / "run")
+    assert predictor.predict(["good film"]).shape == (1, 2)
+    assert predictor.model.at_least_one != may_be_empty
+    predictor.model.threshold = 1.1
+    assert predictor.predict(["good film", "film"]).any(1).tolist() == 2 * [not may_be_empty]
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ class Evaluate:
                 kinds = "lists of labels" if model.multi_label else "one label for each"
                 raise ValueError(f"the model was trained on {kinds}; {name} has the other kind")
             probabilities = predictor.predict_proba(part.inputs, crops=self.crops)
-        result = scores(probabilities, part.labels, model.threshold)
+        result = scores(model.decide(probabilities), part.labels)
         result |= {f"{model.kind}s": len(part), "data": name, "model": model.name, "crops": self.crops}
         if self.json:
             print(json.dumps(result))

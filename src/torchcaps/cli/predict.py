@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -91,12 +91,15 @@ class Predict:
         best = int(scores.argmax())
         label = predictor.labels[best]
         if model.multi_label:
-            label = " ".join(
-                predictor.labels[i] for i in (probabilities >= model.threshold).nonzero().flatten().tolist()
-            )
+            is_there = model.decide(probabilities[None].float().cpu().numpy())[0]
+            label = " ".join(name for name, there in zip(predictor.labels, is_there, strict=True) if there)
         if self.json:
             rounded = (round(score, 6) for score in scores.tolist())
-            result = {**named, "class": label, "scores": dict(zip(predictor.labels, rounded, strict=True))}
+            result: dict[str, Any] = {
+                **named,
+                "class": label,
+                "scores": dict(zip(predictor.labels, rounded, strict=True)),
+            }
             if self.explain:
                 reasons = predictor.explain(inputs, [best])[0]  # pyrefly: ignore[missing-attribute] (texts only)
                 result["reasons"] = [[word, round(value, 6)] for word, value in reasons]

@@ -97,10 +97,8 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label of each input (n,); multi-label: 0 or 1 for each class (n, J)."""
-        probabilities = self.predict_proba(X)
-        if self.model_.multi_label:
-            return (probabilities >= self.model_.threshold).astype(np.int64)
-        return self.classes_[probabilities.argmax(axis=1)]
+        answers = self.model_.decide(self.predict_proba(X))
+        return answers.astype(np.int64) if self.model_.multi_label else self.classes_[answers]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of each class, (n, J); rows add up to 1 unless several classes may be true at once."""

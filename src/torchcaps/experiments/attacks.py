@@ -133,7 +133,7 @@ def use_shipped(
     """A run that takes a shipped model instead of training one."""
     predictor, test = load(name), load_run_data(config).test
     assert test is not None
-    result = scores(predictor.predict_proba(test.inputs), test.labels, predictor.model.threshold)
+    result = scores(predictor.predict(test.inputs), test.labels)
     result |= {"num_test": len(test), "seconds": 0.0, "shipped": name}
     write_json(folder / CONFIG, asdict(config))
     write_json(folder / ENVIRONMENT, environment())

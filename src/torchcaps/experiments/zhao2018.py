@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from torchcaps.encoding import is_chinese
 from torchcaps.environment import environment
 from torchcaps.experiments.harness import TEST_ERROR, Experiment, Row, Scale, test_error
 from torchcaps.files import write_json
+from torchcaps.models.base import classes_there
 from torchcaps.runs import CONFIG, ENVIRONMENT, RESULT, RunConfig, load_run_data, scores, training_parts
 from torchcaps.training import Event, TrainingConfig
 from torchcaps.training.metrics import choose_threshold
@@ -164,13 +166,14 @@ def run_tfidf(config: RunConfig, folder: Path, on_event: Callable[[Event], None]
     best: tuple[float, dict[str, float]] = (-1.0, {})
     for strength in STRENGTHS:
         classifier = LogisticRegression(C=strength, max_iter=2000).fit(features, targets)
-        chosen, threshold = class_probabilities(classifier, held_out, len(data.class_names)), 0.5
+        chosen, found = (class_probabilities(classifier, part, len(data.class_names)) for part in (held_out, unseen))
+        decide = partial(np.argmax, axis=1)
         if train.is_multi_label:
             threshold = choose_threshold(torch.from_numpy(chosen), torch.from_numpy(validation.labels))
-        right = scores(chosen, validation.labels, threshold)["accuracy"]
+            decide = partial(classes_there, threshold=threshold, at_least_one=True)
+        right = scores(decide(chosen), validation.labels)["accuracy"]
         if right > best[0]:
-            found = class_probabilities(classifier, unseen, len(data.class_names))
-            best = (right, scores(found, test.labels, threshold))
+            best = (right, scores(decide(found), test.labels))
     result: dict[str, Any] = {
         "validation_accuracy": best[0],
         "seconds": round(time.monotonic() - started, 1),

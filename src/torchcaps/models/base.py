@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
+import numpy as np
 import torch
 from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
 from safetensors import SafetensorError
@@ -33,6 +34,18 @@ class ModelOutput(NamedTuple):
     scores: Tensor
     poses: Tensor | None = None
     reconstruction: Tensor | None = None
+
+
+def classes_there(probabilities: np.ndarray, threshold: float, *, at_least_one: bool) -> np.ndarray:
+    """Which of several classes are there: those from the threshold on, and perhaps the most probable in any case.
+
+    Shapes:
+        probabilities: (n, J); the result bool (n, J)
+    """
+    there = probabilities >= threshold
+    if at_least_one:
+        np.put_along_axis(there, probabilities.argmax(-1)[:, None], True, axis=-1)
+    return there
 
 
 class Encoder(Protocol):
@@ -70,6 +83,7 @@ class Model(nn.Module, PyTorchModelHubMixin):
         preprocessing: from raw inputs to what `forward` takes.
         learning_rates: of parameters by name, relative to that of the others; 1 where none is given.
         threshold: probability from which a class of a multi-label model is taken to be there.
+        at_least_one: whether its most probable class is there in any case, as befits data without empty examples.
         card: what the model card states: data, terms, results.
     """
 
@@ -87,7 +101,7 @@ class Model(nn.Module, PyTorchModelHubMixin):
         self.options = options
         self.labels = tuple(str(index) for index in range(num_classes))
         self.learning_rates: dict[str, float] = {}
-        self.threshold = 0.5
+        self.threshold, self.at_least_one = 0.5, False
         self.card: dict[str, Any] = {}
 
     def forward(self, inputs: Tensor, /, classes: Tensor | None = None) -> ModelOutput:
@@ -103,6 +117,12 @@ class Model(nn.Module, PyTorchModelHubMixin):
         total = output.scores.sum(-1, keepdim=True)
         return torch.where(total > 0, output.scores / total.clamp_min(1e-30), 1 / self.num_classes)
 
+    def decide(self, probabilities: np.ndarray) -> np.ndarray:
+        """The most probable class (n,); of a multi-label model which classes are there, bool (n, J)."""
+        if not self.multi_label:
+            return probabilities.argmax(-1)
+        return classes_there(probabilities, self.threshold, at_least_one=self.at_least_one)
+
     def config(self) -> dict[str, Any]:
         """Everything but the weights, as JSON can hold it."""
         from torchcaps import __version__
@@ -113,6 +133,7 @@ class Model(nn.Module, PyTorchModelHubMixin):
             "arguments": {"num_classes": self.num_classes, "multi_label": self.multi_label, **self.options},
             "labels": list(self.labels),
             "threshold": self.threshold,
+            "at_least_one": self.at_least_one,
             "preprocessing": self.preprocessing.to_dict(),
             "card": self.card,
         }
@@ -185,6 +206,7 @@ class Model(nn.Module, PyTorchModelHubMixin):
         try:
             model.labels = labels
             model.threshold = float(config.get("threshold", 0.5))
+            model.at_least_one = bool(config.get("at_least_one", False))
             model.preprocessing = model_class.preprocessing_class.from_dict(config["preprocessing"])
             model.card = dict(config.get("card", {}))
         except Exception as error:
