@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torchcaps.data import ImageSet, split_validation
 from torchcaps.data.made import make_sets
-from torchcaps.experiments.course import Parts, compare_courses, course_run, when_equal
+from torchcaps.experiments.course import NUM_LOOKS, Parts, compare_courses, course_run, when_equal
 from torchcaps.experiments.digits import NETWORKS, digits_run
 from torchcaps.experiments.harness import Experiment, Row, Scale
 from torchcaps.runs import RunConfig, load_run_data
@@ -70,6 +70,7 @@ EXPERIMENT = Experiment(
     takes={"quick": "a few minutes", "full": "some hours a seed on one core; not measured"},
     rows=rows,
     remark="Distorted digits are made here in the style of affNIST (turned within 20 degrees, sheared within 0.2, "
-    "stretched by 0.8 to 1.2), not its files. Every run is looked at 20 times; a row is compared with the small CNN at "
-    "the first look at which its error on held-out placed training digits is not above the CNN's at the end.",
+    f"stretched by 0.8 to 1.2), not its files. Every run is looked at {NUM_LOOKS} times, on 3,000 test digits of each "
+    "kind; a row is compared with the small CNN at the first look at which its error on held-out training digits "
+    "is not above the CNN's at the end.",
 )

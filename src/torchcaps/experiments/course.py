@@ -25,7 +25,7 @@ from torchcaps.training.engine import Trainer
 from torchcaps.viz.courses import Course, courses
 
 COURSE = "course.json"
-NUM_LOOKS = 20  # in a run
+NUM_LOOKS = 10  # in a run
 VALIDATION = "validation"
 
 

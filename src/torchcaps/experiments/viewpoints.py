@@ -16,7 +16,7 @@ from torchcaps.data import (
     novel_elevation,
     validation_by_instance,
 )
-from torchcaps.experiments.course import Parts, compare_courses, course_run, when_equal
+from torchcaps.experiments.course import NUM_LOOKS, Parts, compare_courses, course_run, when_equal
 from torchcaps.experiments.harness import Experiment, Row, Scale
 from torchcaps.experiments.hinton2018 import CNN_SETTINGS, norb_run
 from torchcaps.runs import RunConfig
@@ -95,6 +95,6 @@ EXPERIMENT = Experiment(
     rows=rows,
     remark="The paper's figures are on smallNORB (run with --data smallnorb where its pose labels are); the toys are "
     "rendered here. Trained on familiar viewpoints of training instances, one instance of each category held out; "
-    "tested on up to 3,000 pictures of test instances. Every run is looked at 20 times; capsules are compared with the "
-    "CNN at the first look at which their error on the held-out instances is not above the CNN's at the end.",
+    f"tested on 3,000 pictures of test instances. Every run is looked at {NUM_LOOKS} times; capsules are compared "
+    "with the CNN at the first look at which their error on the held-out instances is not above the CNN's at the end.",
 )
