@@ -23,7 +23,7 @@ from torchcaps.viz.attack_curves import AttackCurve, attack_curves
 EPSILONS: Mapping[Scale, tuple[float, ...]] = {"full": (0.0, 0.05, 0.1, 0.2, 0.3), "quick": (0.0, 0.1, 0.2)}
 IN_TABLE = (0.1, 0.2)
 # Test images that are attacked: of digits, of toys; and fewer towards every class.
-NUM_IMAGES: Mapping[Scale, tuple[int, int, int]] = {"full": (500, 200, 100), "quick": (40, 20, 10)}
+NUM_IMAGES: Mapping[Scale, tuple[int, int, int]] = {"full": (300, 150, 50), "quick": (40, 20, 10)}
 EPOCHS: Mapping[Scale, tuple[int, int]] = {"full": (2, 5), "quick": (1, 1)}  # on digits, on toys
 ATTACK = "attack.json"
 SOURCE = "CNN, small"

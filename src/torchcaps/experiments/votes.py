@@ -25,7 +25,7 @@ from torchcaps.viz.iterations import Iterations, iteration_curves, remaining_des
 from torchcaps.viz.vote_histograms import class_distances
 
 EPOCHS: Mapping[Scale, tuple[int, int]] = {"full": (2, 5), "quick": (1, 1)}  # on digits, on toys
-NUM_IMAGES: Mapping[Scale, int] = {"full": 200, "quick": 10}
+NUM_IMAGES: Mapping[Scale, int] = {"full": 100, "quick": 10}
 NUM_ITERATIONS = 20
 ZOOM = 0.05  # as in the paper
 STUDY = "votes.json"
