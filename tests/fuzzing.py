@@ -260,6 +260,14 @@ def is_ill_posed(problem: Problem, expected: dict[str, Tensor], beside: list[dic
     return problem.rounding() ** 2 > 1e-3 * problem.options["eps_var"]
 
 
+def is_at_kink(problem: Problem, expected: dict[str, Tensor]) -> bool:
+    """Whether rounding alone decides which parent is the longest, whose length all outputs of entropy routing share."""
+    if problem.algorithm != "entropy" or expected["parents"].shape[-1] < 2:
+        return False
+    longest, second = expected["parents"].topk(2).values.unbind(-1)
+    return bool((longest - second < 100 * torch.finfo(problem.dtype).eps * longest).any())
+
+
 def check(problem: Problem) -> tuple[list[str], list[str]]:
     """What is wrong with the answers to a problem, and the backends that answered."""
     expected = problem.solve("reference")
@@ -284,14 +292,14 @@ def compare(
     beside = [problem.solve("reference", nudge=4 * epsilon, noise_seed=seed) for seed in range(num_nudges)]
     if problem.dtype == torch.float32:
         beside.append(problem.to(torch.float64).solve("reference"))
-    ill_posed = is_ill_posed(problem, expected, beside)
+    ill_posed, at_kink = is_ill_posed(problem, expected, beside), is_at_kink(problem, expected)
     steepest = max(largest(value) for name, value in expected.items() if name.startswith("gradient"))
     for backend, found in answers.items():
         for name, value in found.items():
             if not value.isfinite().all():
                 wrong.append(f"{backend}: {name} is not finite")
                 continue
-            if ill_posed:
+            if ill_posed or (at_kink and name.startswith("gradient")):
                 continue
             exact = expected[name]
             moved = max(distance(exact, other[name]) for other in beside)
