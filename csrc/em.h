@@ -26,6 +26,7 @@ struct EmOptions {
   int64_t competition;
   int64_t activation;
   int64_t scale_by_mass;    // costs are divided by the mean mass that a parent has at the start
+  int64_t detach;           // couplings are constants for the gradient
   double variance_epsilon;
   const double* sharpness;  // (T): lambda_t * kappa
   const T* beta_a;          // (J)

@@ -3,6 +3,7 @@
 // For t = T-1 .. 1 one pass over the votes takes the couplings R and the gradients g of their logits, keeps both
 // as coefficients, and sums what the Gaussians of iteration t-1 receive. As every gradient of a vote is then a
 // known combination of straight lines in that vote, one last pass forms it and spends it on poses and weights.
+// Where couplings are constants, the last M-step is all there is, and one pass does everything.
 #include "em_context.h"
 #include "em_gradient_steps.h"
 
@@ -29,7 +30,8 @@ class Backward {
         votes_(votes),
         options_(options),
         layout_(context_.layout),
-        terms_(num_terms(options.iterations)),
+        detached_(options.detach && options.iterations > 1),
+        terms_(num_terms(detached_ ? 1 : options.iterations)),
         state_(state),
         out_poses_(out_poses),
         out_activations_(out_activations),
@@ -112,7 +114,7 @@ class Backward {
       }
       team.wait();
       visit(team, first, last, shared, self, t);
-      if (t == 0) break;
+      if (t == 0 || detached_) break;
       team.wait();
       for (int64_t w = mine; w < end; w++) {
         gather(team, home, w);
@@ -219,7 +221,8 @@ class Backward {
         response.linear[h] = linear;
         response.quadratic[h] = quadratic;
         response.difference[h] = gaussians.mean[h] - mean;
-        note_lines(shared, gaussians, record(start, v).mean()[h - v * size], mean, linear, quadratic, w, h, t);
+        if (!detached_)
+          note_lines(shared, gaussians, record(start, v).mean()[h - v * size], mean, linear, quadratic, w, h, t);
       }
       response.constant[v] = real_lanes(constant, v);
     }
@@ -266,12 +269,14 @@ class Backward {
 
   void visit(const Team& team, int64_t first, int64_t last, Worker& shared, Worker& self, int64_t t) {
     const int64_t windows = (last - first) * votes_.windows;
-    if (t > 0) std::fill(self.sums, self.sums + windows * Sums<T>::registers(layout_), Vec<T>{});
+    if (t > 0 && !detached_) std::fill(self.sums, self.sums + windows * Sums<T>::registers(layout_), Vec<T>{});
     int64_t unit, end;
     team.share(int64_t(context_.plan.units.size()), unit, end);
     for (; unit < end; unit++) {
       for (int64_t e = 0; e < last - first; e++) {
-        if (t > 0)
+        if (detached_)
+          finish_detached_unit(context_.plan.units[unit], first + e, shared, self, e * votes_.windows);
+        else if (t > 0)
           visit_unit(context_.plan.units[unit], first + e, shared, self, e * votes_.windows, t);
         else
           finish_unit(context_.plan.units[unit], first + e, shared, self, e * votes_.windows);
@@ -391,6 +396,44 @@ class Backward {
     }
   }
 
+  // The only pass for one unit where couplings are constants: E-step, and what the last M-step gives back.
+  void finish_detached_unit(const Unit& unit, int64_t example, Worker& shared, Worker& self, int64_t base) {
+    Bench<T>& bench = self.bench;
+    const int num_sights = context_.look(unit, example, bench);
+    if (num_sights == 0) return;
+    const int64_t pose_size = votes_.pose_size(), child = example * votes_.children + unit.child;
+    const Vec<T>* gaussians = shared.gaussians + base * Gaussians<T>::registers(layout_);
+    std::fill(self.pose, self.pose + unit.count * pose_size, Vec<T>{});
+    context_.for_competitions(num_sights, [&](int start, int count) {
+      const Sight* sights = bench.sights + start;
+      context_.for_blocks(unit.count, [&](auto block_size, int offset) {
+        constexpr int Block = decltype(block_size)::value;
+        context_.template e_step<Block>(bench, gaussians, sights, count, offset, false);
+        T activations[Block], means[Block];
+        for (int m = 0; m < Block; m++) activations[m] = bench.children[offset + m].activation;
+        for (int k = 0; k < count; k++) {
+          const Response<T> window(
+              shared.responses + (base + sights[k].window) * Response<T>::registers(layout_), layout_);
+          Vec<T>* delta = bench.delta + k * Block * layout_.entries();
+          respond<Block, T>(delta, window, layout_.vectors, layout_.size, self.response + k * Block * layout_.vectors);
+          m_step_gradients<Block, T>(bench.coupling + k * Block * layout_.vectors, activations, window,
+                                     layout_.vectors, layout_.size, delta);
+        }
+        mean_responses<Block>(self, count, means);
+        for (int m = 0; m < Block; m++) {
+          if (!bench.children[offset + m].votes) continue;
+          gradients_.activations[child + offset + m] += means[m];
+          for (int k = 0; k < count; k++)
+            spend_vote_gradient(self, sights[k].slot + offset + m, bench.delta + (k * Block + m) * layout_.entries(),
+                                bench.children[offset + m].pose, self.pose + (offset + m) * pose_size);
+        }
+      });
+    });
+    for (int m = 0; m < unit.count; m++)
+      if (bench.children[m].votes)
+        combine_lanes<T>(self.pose + m * pose_size, int(pose_size), Add(), gradients_.poses + (child + m) * pose_size);
+  }
+
   // Fills bench.delta with the gradients of the votes of a block, and adds the response of the first M-step.
   template <int Block>
   void form_vote_gradients(Worker& shared, Worker& self, const Sight& sight, int offset, int64_t base, T coupling,
@@ -466,6 +509,7 @@ class Backward {
   const Votes<T>& votes_;
   const EmOptions<T>& options_;
   const Layout<T>& layout_;
+  const bool detached_;
   const int terms_;
   const T *state_, *out_poses_, *out_activations_;
   const Gradients<T> gradients_;

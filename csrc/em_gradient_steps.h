@@ -66,6 +66,23 @@ inline void respond(const Vec<T>* delta, const Response<T>& window, int vectors,
   }
 }
 
+// The same where couplings are constants: delta[Block][vectors][D] becomes the gradient that an M-step gives to the
+// votes, of weights R a.
+template <int Block, class T>
+inline void m_step_gradients(const Vec<T>* coupling, const T* activations, const Response<T>& window, int vectors,
+                             int size, Vec<T>* delta) {
+  const int stride = vectors * size;
+  for (int v = 0; v < vectors; v++) {
+    for (int h = v * size; h < (v + 1) * size; h++) {
+      const Vec<T> linear = window.linear[h], slope = T(2) * window.quadratic[h], difference = window.difference[h];
+      for (int m = 0; m < Block; m++) {
+        const Vec<T> d = delta[m * stride + h] + difference;
+        delta[m * stride + h] = coupling[m * vectors + v] * activations[m] * (linear + slope * d);
+      }
+    }
+  }
+}
+
 // delta[Block][vectors][D] becomes the gradient of the votes. `lines` is [vectors][D][terms] of (slope, height),
 // `coefficients[m]` is [vectors][terms - 1], `first` the coefficient of term 0. Adds twice the response of the
 // first M-step, without its constant, to doubled[Block].

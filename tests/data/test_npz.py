@@ -185,7 +185,10 @@ def test_other_files_are_described(path, content):
         load_data(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"\x93NUMPY\x09\x00", b"\x93NUMPY\x01\x00\x06\x00abcdef", b"plain text"])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\x93NUMPY\x09\x00", b"\x93NUMPY\x01\x00\x06\x00abcdef", b"plain text", b"\x93NUMPY\x01\x00\x04\x00{'a\n"],
+)
 def test_other_entries_are_described(path, content):
     write_entry(path, content)
     with pytest.raises(ValueError, match="arrays.npz: the array images has a damaged header"):

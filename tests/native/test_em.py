@@ -22,7 +22,8 @@ pytestmark = pytest.mark.skipif(library.why_not() is not None, reason=str(librar
 
 TESTS = Path(__file__).parents[1]
 BETAS = {"beta_a": 0.3, "beta_u": -0.2}
-OPTIONS = ([0.05, 0.1, 0.15], 1e-2, 1, 0, True)  # sharpness, eps_var, competition, activation, scale_by_mass
+# sharpness, eps_var, competition, activation, scale_by_mass, detach
+OPTIONS = ([0.05, 0.1, 0.15], 1e-2, 1, 0, True, False)
 
 
 @pytest.fixture

@@ -124,9 +124,9 @@ class Problem {
                                         activations, threads);
   }
 
-  int em(int competition, int activation, int threads, Results<T>& results) const {
+  int em(int competition, int activation, int detach, int threads, Results<T>& results) const {
     const double sharpness[] = {0.05, 0.1, 0.15};
-    const EmOptions<T> options{3, competition, activation, 1, 0.01, sharpness, betas_.data(),
+    const EmOptions<T> options{3, competition, activation, 1, detach, 0.01, sharpness, betas_.data(),
                                betas_.data() + votes.parents};
     const em::Layout<T> layout(votes);
     const int64_t windows = votes.examples * votes.windows, parents = windows * votes.parents;
@@ -199,9 +199,10 @@ std::vector<Job<T>> jobs_of(const std::vector<Problem<T>*>& problems) {
                         [=](Results<T>& results) { return problem->softmax(algorithm, threads, results); }});
       for (int competition : {0, 1})
         for (int activation : {0, 1, 2})
-          jobs.push_back(
-              {name + "em " + std::to_string(competition) + std::to_string(activation),
-               [=](Results<T>& results) { return problem->em(competition, activation, threads, results); }});
+          for (int detach : {0, 1})
+            jobs.push_back(
+                {name + "em " + std::to_string(competition) + std::to_string(activation) + std::to_string(detach),
+                 [=](Results<T>& results) { return problem->em(competition, activation, detach, threads, results); }});
     }
   }
   return jobs;

@@ -62,6 +62,11 @@ def test_damaged_vectors_are_refused(tmp_path):
     np.savez(tmp_path / "g.npz", vectors=VALUES)
     with pytest.raises(ValueError, match="lacks the array words"):
         read_vectors(tmp_path / "g.npz")
+    for order in "<>":
+        letters = np.array([0x61, 0x7FFFFFFF], f"{order}u4").view(f"{order}U1")
+        np.savez(tmp_path / "h.npz", words=letters, vectors=np.eye(2, dtype=np.float32))
+        with pytest.raises(ValueError, match="letter number 2147483647, which there is not"):
+            read_vectors(tmp_path / "h.npz")
 
 
 def test_words_of_other_texts_join_where_they_have_a_vector(tmp_path):

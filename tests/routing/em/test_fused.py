@@ -76,13 +76,15 @@ def conv_matrix(batch_size=2, spatial=(5, 5), num_types=3, num_parents=5, bias=F
 
 @pytest.mark.parametrize("name", DESCRIBED)
 @pytest.mark.parametrize("activation", ["mdl", "mixing", "entropy"])
-def test_situations(name, activation):
+@pytest.mark.parametrize("detach_couplings", [False, True])
+def test_situations(name, activation, detach_couplings):
     case = SITUATIONS[name]()
     if "conv" in name and case.options["competition"] == "global" and "factor" in case.leaves:
         pytest.skip("refused")
     leaves = with_betas(case.leaves, as_votes(case.votes()).num_parents)
     # a large eps_var keeps the densities of one or two votes tame, so that nothing drowns in rounding
-    assert_like_reference(case.describe, leaves, eps_var=0.1, activation=activation, **case.options)
+    options = {"activation": activation, "detach_couplings": detach_couplings} | case.options
+    assert_like_reference(case.describe, leaves, eps_var=0.1, **options)
 
 
 @pytest.mark.parametrize("competition", ["window", "global"])
@@ -92,6 +94,7 @@ def test_matrix_capsules(competition, num_iterations, bias):
     votes, leaves = conv_matrix(bias=bias)
     options = {"num_iterations": num_iterations, "competition": competition, "eps_var": 1e-3}
     assert_like_reference(votes, leaves, **options)
+    assert_like_reference(votes, leaves, **options, detach_couplings=True)
 
 
 @pytest.mark.parametrize("competition", ["window", "global"])
@@ -100,7 +103,9 @@ def test_masks(competition, cost_scale):
     mask, window_mask = torch.rand(2, 7, 7, 5) < 0.7, torch.rand(2, 3, 3) < 0.7
     mask[1, 2], window_mask[0] = False, False  # a dead row, and an example without windows
     votes, leaves = conv_matrix(spatial=(7, 7), num_types=5, mask=mask, window_mask=window_mask)
-    assert_like_reference(votes, leaves, competition=competition, cost_scale=cost_scale, eps_var=1e-2)
+    for detach_couplings in (False, True):
+        options = {"cost_scale": cost_scale, "detach_couplings": detach_couplings, "eps_var": 1e-2}
+        assert_like_reference(votes, leaves, competition=competition, **options)
 
 
 @pytest.mark.parametrize("num_children", [1, 7, 63])
@@ -242,6 +247,7 @@ def test_threads(num_threads, batch_size):
     try:
         assert_like_reference(votes, leaves, eps_var=1e-2)
         assert_like_reference(votes, leaves, eps_var=1e-2, activation="mixing")
+        assert_like_reference(votes, leaves, eps_var=1e-2, detach_couplings=True)
         once, again = (solve(votes, leaves, "fused") for _ in range(2))
     finally:
         torch.set_num_threads(before)

@@ -104,6 +104,26 @@ def test_gradients(name, activation):
     assert gradcheck(routing, case, beta_a=beta_a, beta_u=beta_u)
 
 
+def test_detached_couplings_are_constants():
+    """The gradient is that of one M-step with the couplings that were found."""
+    votes, activations = torch.randn(2, 6, 3, 4, dtype=torch.float64), torch.rand(2, 6, dtype=torch.float64)
+    votes.requires_grad_()
+    betas = {"beta_a": 0.3, "beta_u": -0.2, "cost_scale": "paper"}  # which does not depend on the first couplings
+    free, detached = (
+        em_routing(votes, activations, **betas, detach_couplings=detach_couplings) for detach_couplings in (False, True)
+    )
+    assert all(torch.equal(*parts) for parts in zip(free.capsules, detached.capsules, strict=True))
+    last = em_routing(
+        votes, activations, **betas, num_iterations=1, lambda_schedule=LAMBDAS[-1], initial_logits=free.coupling.log()
+    )
+    by_result = [
+        torch.autograd.grad(result.capsules.poses.sum() + result.capsules.activations.square().sum(), votes)[0]
+        for result in (free, detached, last)
+    ]
+    torch.testing.assert_close(by_result[1], by_result[2])
+    assert (by_result[0] - by_result[1]).abs().max() > 1e-3
+
+
 def test_gradients_at_the_scale_of_the_paper():
     case, beta_a, beta_u = em_case(lambda: tensor_case((1, 5, 3, 2)))
     assert gradcheck(partial(em_routing, cost_scale="paper", eps_var=0.1), case, beta_a=beta_a, beta_u=beta_u)

@@ -1,6 +1,7 @@
 """Word vectors: GloVe's text, word2vec's binary, npz."""
 
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,8 +74,10 @@ def _npz(path: Path) -> Iterator[tuple[str, np.ndarray]]:
         raise ValueError(
             f"{path}: vectors must have shape (n, size) and words (n,), got {vectors.shape} and {words.shape}"
         )
-    with naming(path, "words"):  # four bytes a letter, which may be none
-        yield from zip(words.tolist(), vectors, strict=True)
+    codes = np.frombuffer(words.tobytes(), f"{words.dtype.str[0]}u4")  # four bytes a letter, in the same order
+    if codes.max(initial=0) > sys.maxunicode:
+        raise ValueError(f"{path}: words has the letter number {codes.max()}, which there is not")
+    yield from zip(words.tolist(), vectors, strict=True)
 
 
 def _text(path: Path) -> Iterator[tuple[str, np.ndarray]]:

@@ -32,6 +32,7 @@ class EMOptions:
     eps_var: float
     cost_scale: str
     activation: str
+    detach_couplings: bool
 
 
 def em_routing(
@@ -45,6 +46,7 @@ def em_routing(
     eps_var: float = 1e-6,
     cost_scale: str = "mass",
     activation: str = "mdl",
+    detach_couplings: bool = False,
     competition: str = "global",
     initial_logits: Tensor | None = None,
     mask: Tensor | None = None,
@@ -74,6 +76,8 @@ def em_routing(
         cost_scale: "mass": mbar is the mean mass of a parent at the start and kappa = 100, so that the activation does
             not depend on how many children a layer has; "paper": mbar = kappa = 1.
         activation: "mdl" (above); "mixing": the share of the mass, as in a mixture; "entropy": mdl of unit mass.
+        detach_couplings: R is a constant for the gradient, and only the last M-step carries any. From t = 3 on the
+            gradient through the couplings of a new network is so large and so erratic that it may learn nothing.
         competition: "global" (the paper's meaning): a child shares itself among all positions that see it; "window":
             within each window separately.
         initial_logits, mask, backend, return_trace: as in :func:`dynamic_routing`. The trace's objective is the
@@ -99,6 +103,7 @@ def em_routing(
         eps_var=check_positive("eps_var", eps_var),
         cost_scale=check_choice("cost_scale", cost_scale, COST_SCALES),
         activation=check_choice("activation", activation, ACTIVATIONS),
+        detach_couplings=detach_couplings,
     )
     problem = pose_problem(
         EM,

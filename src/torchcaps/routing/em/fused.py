@@ -87,6 +87,7 @@ def kernel_options(problem: Problem) -> EmKernelOptions:
         competition=KINDS.index(problem.competition),
         activation=ACTIVATIONS.index(options.activation),
         scale_by_mass=options.cost_scale == "mass",
+        detach=options.detach_couplings,
     )
 
 

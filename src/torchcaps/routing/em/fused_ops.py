@@ -18,7 +18,7 @@ class EmOptionsStruct(ctypes.Structure):
     """The mirror of ``EmOptions<T>`` in csrc/em.h: field order and types are part of the interface."""
 
     _fields_ = [
-        *((name, ctypes.c_int64) for name in ("iterations", "competition", "activation", "scale_by_mass")),
+        *((name, ctypes.c_int64) for name in ("iterations", "competition", "activation", "scale_by_mass", "detach")),
         ("variance_epsilon", ctypes.c_double),
         *((name, ctypes.c_void_p) for name in ("sharpness", "beta_a", "beta_u")),
     ]
@@ -33,6 +33,7 @@ class EmKernelOptions(NamedTuple):
         competition: index into KINDS.
         activation: index into ACTIVATIONS.
         scale_by_mass: costs are divided by the mean mass of a parent at the start.
+        detach: couplings are constants for the gradient.
     """
 
     sharpness: Sequence[float]
@@ -40,6 +41,7 @@ class EmKernelOptions(NamedTuple):
     competition: int
     activation: int
     scale_by_mass: bool
+    detach: bool
 
 
 @torch.library.custom_op("torchcaps::em_routing", mutates_args=())
@@ -61,6 +63,7 @@ def em_kernel(
     competition: int,
     activation: int,
     scale_by_mass: bool,
+    detach: bool,
     keep_state: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Parents of the votes, and the Gaussians of every iteration if they are to be kept.
@@ -71,7 +74,7 @@ def em_kernel(
     votes = KernelVotes(
         poses, weight, bias, activations, offset, child, transform, child_mask, window_mask, rows
     ).contiguous()
-    options = EmKernelOptions(sharpness, eps_var, competition, activation, scale_by_mass)
+    options = EmKernelOptions(sharpness, eps_var, competition, activation, scale_by_mass, detach)
     out_poses, out_activations, state = _empty_results(votes, len(sharpness), keep_state)
     kept = state if keep_state else None
     _call("forward", votes, (beta_a, beta_u), options, out_poses, out_activations, kept)
@@ -107,12 +110,13 @@ def em_kernel_backward(
     competition: int,
     activation: int,
     scale_by_mass: bool,
+    detach: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of (poses, weight, bias, activations, beta_a, beta_u); that of no bias is empty."""
     votes = KernelVotes(
         poses, weight, bias, activations, offset, child, transform, child_mask, window_mask, rows
     ).contiguous()
-    options = EmKernelOptions(sharpness, eps_var, competition, activation, scale_by_mass)
+    options = EmKernelOptions(sharpness, eps_var, competition, activation, scale_by_mass, detach)
     to_poses, to_weight, to_bias, to_activations, to_beta_a, to_beta_u = _empty_gradients(poses, weight, bias, beta_a)
     targets = to_poses, to_activations, to_weight, None if bias is None else to_bias, to_beta_a, to_beta_u
     arriving = state.contiguous(), grad_poses.contiguous(), grad_activations.contiguous()
@@ -146,6 +150,7 @@ def em_couplings(
     competition: int,
     activation: int,
     scale_by_mass: bool,
+    detach: bool,
 ) -> tuple[Tensor, Tensor]:
     """Couplings (B, S, N, J) of one M-step, and the log-likelihood (B,) of the Gaussians they come from.
 
@@ -154,7 +159,7 @@ def em_couplings(
     votes = KernelVotes(
         poses, weight, bias, activations, offset, child, transform, child_mask, window_mask, rows
     ).contiguous()
-    options = EmKernelOptions(sharpness, eps_var, competition, activation, scale_by_mass)
+    options = EmKernelOptions(sharpness, eps_var, competition, activation, scale_by_mass, detach)
     couplings, likelihood = _empty_couplings(votes)
     number = ctypes.c_int64(iteration)
     _call("coupling", votes, (beta_a, beta_u), options, state.contiguous(), number, couplings, likelihood)
@@ -196,7 +201,7 @@ def _differentiate(ctx, grad_poses, grad_activations, _) -> tuple:
     )
     bias, activations = inputs[2], inputs[3]
     found = (to_poses, to_weight, None if bias is None else to_bias, None if activations is None else to_activations)
-    return (*found, *(None for _ in range(6)), *to_betas, *(None for _ in range(6)))
+    return (*found, *(None for _ in range(6)), *to_betas, *(None for _ in range(7)))
 
 
 def _refuse_double_backward(ctx, *_) -> tuple:
@@ -258,6 +263,7 @@ def _call(
         competition=options.competition,
         activation=options.activation,
         scale_by_mass=options.scale_by_mass,
+        detach=options.detach,
         variance_epsilon=options.eps_var,
         sharpness=ctypes.addressof(sharpness),
         beta_a=pointer(beta_a),

@@ -46,7 +46,7 @@ def em(problem: Problem) -> RoutingResult:
             step = coupling_BIJ, mean_BJD, of_existing(log_activation_BJ.exp(), votes.window_mask), -likelihood_B
             trace.append(TraceStep(*(value.detach() for value in step)))
         if not last:
-            coupling_BIJ = competition.softmax(logits_BIJ)
+            coupling_BIJ = competition.softmax(logits_BIJ.detach() if options.detach_couplings else logits_BIJ)
     capsules = Capsules(mean_BJD, of_existing(log_activation_BJ.exp(), votes.window_mask))
     return RoutingResult(capsules, coupling_BIJ.detach(), tuple(trace) if problem.return_trace else None)
 
