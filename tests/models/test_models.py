@@ -3,8 +3,11 @@
 import pytest
 import torch
 
+from torchcaps.data import load_data
 from torchcaps.models import create_model, list_models
 from torchcaps.nn.routing import ROUTINGS
+from torchcaps.predictor import Predictor
+from torchcaps.training import TrainingConfig, fit
 
 ROUTED = ["capsnet", "capsnet-small", "capsnet-shared", "matrix-capsnet", "matrix-capsnet-small"]
 COMBINATIONS = [(name, routing) for name in ROUTED for routing in sorted(ROUTINGS)]
@@ -109,3 +112,15 @@ def test_errors_are_sentences():
     model = create_model("cnn-small", image_shape=(1, 28, 28), num_classes=10)
     with pytest.raises(ValueError, match=r"images must have shape \(B, 1, 28, 28\), got \(2, 1, 27, 28\)"):
         model(torch.rand(2, 1, 27, 28))
+
+
+@pytest.mark.parametrize("routing", sorted(ROUTINGS))
+def test_every_routing_learns_digits(routing):
+    torch.manual_seed(0)
+    digits = load_data("digits").train
+    model = create_model("capsnet-small", image_shape=(1, 28, 28), num_classes=10, reconstruct=False, routing=routing)
+    few, others = digits.subset(range(1600)), digits.subset(range(1600, 1900))
+    fit(model, few, config=TrainingConfig(epochs=2, batch_size=32))
+    assert (Predictor(model).predict(others.images) == others.labels).mean() > 0.6, (
+        Predictor(model).predict(others.images) == others.labels
+    ).mean()
