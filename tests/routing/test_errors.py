@@ -109,7 +109,7 @@ def test_number_of_iterations(name):
 
 OWN_OPTIONS = {
     "leaky": (True, {"dynamic", "uniform"}),
-    "detach_couplings": (True, {"dynamic"}),
+    "detach_couplings": (True, {"dynamic", "em"}),
     "squash_k": (0.5, {"dynamic", "uniform", "kmeans"}),
     "metric": ("dot", {"kmeans"}),
     "inverse_temperature": (2.0, {"kmeans"}),

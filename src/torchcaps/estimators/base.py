@@ -97,7 +97,8 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label of each input (n,); multi-label: 0 or 1 for each class (n, J)."""
-        answers = self.model_.decide(self.predict_proba(X))
+        probabilities = self.predict_proba(X)
+        answers = self.model_.decide(probabilities)
         return answers.astype(np.int64) if self.model_.multi_label else self.classes_[answers]
 
     def predict_proba(self, X: Any) -> np.ndarray:
