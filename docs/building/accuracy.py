@@ -81,8 +81,7 @@ def routing_accuracy(results: Path) -> str:
         if len(names[key]) < 2:
             continue
         for label, runs in ((label, list(by_seed.values())) for label, by_seed in by_label.items()):
-            where = f"{runs[0].model} on {runs[0].config['data']}"
-            rows.append((where, label, _accuracy(runs), str(len(runs))))
+            rows.append((_network(runs[0]), label, _accuracy(runs), str(len(runs))))
     return table(("model and data", "routing", "test accuracy, % (sd)", "seeds"), without_repeats(rows), numeric_from=2)
 
 
@@ -97,6 +96,14 @@ def default_routing(model: str) -> str | None:
         if parameter is not None:
             return parameter.default
     return None
+
+
+def _network(run: Run) -> str:
+    """Model and data, and what else tells runs apart that differ in more than their routing."""
+    options = {name: value for name, value in run.config["model_options"].items() if not name.startswith("routing")}
+    details = "".join(f", {name} {value}" for name, value in options.items())
+    size = f", {run.config['num_train']:,} examples" if run.config["num_train"] else ""
+    return f"{run.model}{details} on {run.config['data']}{size}"
 
 
 def _accuracy(runs: Sequence[Run]) -> str:
