@@ -66,8 +66,7 @@ inline void respond(const Vec<T>* delta, const Response<T>& window, int vectors,
   }
 }
 
-// The same where couplings are constants: delta[Block][vectors][D] becomes the gradient that an M-step gives to the
-// votes, of weights R a.
+// delta[Block][vectors][D] becomes the gradient that an M-step alone gives to the votes, whose weights are R a.
 template <int Block, class T>
 inline void m_step_gradients(const Vec<T>* coupling, const T* activations, const Response<T>& window, int vectors,
                              int size, Vec<T>* delta) {

@@ -265,13 +265,14 @@ def is_ill_posed(problem: Problem, expected: dict[str, Tensor], beside: list[dic
 def has_noisy_gradients(problem: Problem, expected: dict[str, Tensor]) -> bool:
     """Whether gradients depend on rounding alone.
 
-    In EM they have factors (v - mean) / variance, one for each iteration. The square of a tiny length underflows, and
-    with it the gradient of that length. In entropy routing all outputs share the length of the longest parent, and two
-    may be equally long.
+    In EM they have factors (v - mean) / variance, one for each iteration, and a single child is the mean. The square of
+    a tiny length underflows, and with it the gradient of that length. In entropy routing all outputs share the length
+    of the longest parent, and two may be equally long.
     """
     lengths = expected["parents"]
     if problem.algorithm == "em":
-        return problem.rounding() > problem.options["eps_var"]
+        is_single = problem.describe(problem.leaves).materialise().shape[-3] == 1
+        return is_single and problem.rounding() > problem.options["eps_var"]
     if ((lengths > 0) & (lengths < (1e-150 if problem.dtype == torch.float64 else 1e-19))).any():
         return True
     if problem.algorithm != "entropy" or lengths.shape[-1] < 2:

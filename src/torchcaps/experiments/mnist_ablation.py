@@ -116,8 +116,9 @@ EXPERIMENT = Experiment(
     title="what each part of a small capsule network is good for on MNIST",
     source='S. Sabour, N. Frosst, G. E. Hinton, "Dynamic routing between capsules", NIPS 2017',
     data={"quick": "digits", "full": "mnist"},
-    takes={"quick": "a few minutes", "full": "some hours a seed on one core; not measured"},
+    takes={"quick": "a few minutes", "full": "about 2 hours a seed on one busy core"},
     rows=rows,
     remark="Ours is CapsNet-Small (142 K parameters), trained for a few epochs on digits moved by up to 2 pixels; the "
-    "paper's CapsNet has 8.2 M and was trained to the end. Last weights, tested once.",
+    "paper's CapsNet has 8.2 M and was trained to the end. EM trains with the spread loss, its couplings constant for "
+    "the gradient; the others with the margin loss. Last weights, tested once.",
 )

@@ -93,7 +93,7 @@ def save_table(
     bars = [
         Bar(line.group, f"{line.name}: {line.measured}", line.mean, line.deviation or 0.0, line.published)
         for line in lines
-        if line.measured
+        if line.measured.endswith("%")  # one axis, one unit: seconds beside percents would hide these
     ]
     comparison(bars, title=f"{experiment.name}: {experiment.title}", caption=caption).savefig(folder / FIGURE, dpi=120)
     values = {

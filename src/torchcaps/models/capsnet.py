@@ -9,9 +9,8 @@ from torchcaps.models.base import ImageModel, ModelOutput
 from torchcaps.models.stems import SMALL_STEM_LEAST_SIZE, map_size, small_primary, small_stem
 from torchcaps.nn import DenseCaps, FullyConnectedDecoder, PrimaryCaps, create_routing
 
-# With the margin loss, or with gradients through the couplings of three iterations, EM does not learn digits: after two
-# epochs of MNIST a class is not told from another (seed 0). With the loss of its authors and couplings that are
-# constants for the gradient it learns from the first steps.
+# With the margin loss and gradients through the couplings of three iterations EM learned nothing in two epochs of MNIST
+# (89.90 % error, seed 0); with the loss of its authors and couplings that are constants for the gradient it has 1.07 %.
 EM_OPTIONS = {"detach_couplings": True}
 
 
