@@ -51,16 +51,25 @@ def test_nearness_of_votes_that_all_agree(model):
     assert votes.nearness([same]) == pytest.approx({votes.CLOSER("winner"): 100, votes.CLOSER(votes.OTHERS): 100})
 
 
-def test_prolonged_routing_goes_on(model):
+def test_more_iterations_go_on_from_the_same_ones(model):
     routing = model.class_capsules.routing
     image = torch.rand(1, 20, 20)
-    longer = route_classes(model, image, votes.prolonged(routing))
+    longer = route_classes(model, image, votes.with_iterations(routing, votes.NUM_ITERATIONS))
     assert len(longer.objectives) == votes.NUM_ITERATIONS
     own = route_classes(model, image)
     np.testing.assert_allclose(longer.couplings[: len(own.couplings)], own.couplings, rtol=1e-5)
     assert (np.diff(longer.objectives) <= 1e-6).all()
     assert remaining_descent([3.0, 2.0, 1.0]).tolist() == [1.0, 0.5, 0.0]
     assert remaining_descent([3.0, 3.0]) is None
+
+
+def test_answers_are_compared_where_they_mean_the_same(model):
+    assert set(votes.other_routings(model.class_capsules.routing)) == {"K-Means", "entropy", "uniform"}
+    matrix = create_model("matrix-capsnet-small", image_shape=(1, 32, 32), num_classes=3).eval()
+    others = votes.other_routings(matrix.class_capsules.routing)
+    assert set(others) == {"uniform"}
+    routed = route_classes(matrix, torch.rand(1, 32, 32), others["uniform"])
+    np.testing.assert_allclose(routed.couplings, 1 / 3, rtol=1e-6)
 
 
 def test_quick(digits, tmp_path, monkeypatch):
@@ -85,7 +94,8 @@ def test_toys(digits, tmp_path, monkeypatch):
     (tmp_path / "pairs").mkdir()
     write_pairs(tmp_path / "pairs")
     monkeypatch.setitem(votes.NUM_IMAGES, "quick", 2)
-    rows = find_experiment("votes").choose_rows("quick", f"{digits}, {tmp_path / 'pairs'}", ["toys: EM, t = 3"])
+    rows = find_experiment("votes").choose_rows("quick", f"{digits}, {tmp_path / 'pairs'}", ["toys: EM, t = 2"])
     (done,) = run_rows(rows, tmp_path / "out")
     assert votes.LARGEST_LONG in done.measures
     assert done.measures[votes.LARGEST] >= 20
+    assert "answers that uniform routing changes, %" in done.measures
