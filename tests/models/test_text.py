@@ -26,9 +26,10 @@ def new_model(name: str, **options) -> torch.nn.Module:
     return create_model(name, **(SMALL_CAPSULES if "capsule" in name else SMALL), **options).double().eval()
 
 
+@pytest.mark.parametrize("edges", [0, 1, 4])
 @pytest.mark.parametrize("name", list_models("text"))
-def test_padding_does_not_change_the_answer(name):
-    model, tokens = new_model(name), make_tokens(9, 4, 1, 12, 7)
+def test_padding_does_not_change_the_answer(name, edges):
+    model, tokens = new_model(name, edges=edges), make_tokens(9, 4, 1, 12, 7)
     together = model(tokens).scores
     for index, row in enumerate(tokens):
         alone = model(row[row != 0].unsqueeze(0)).scores[0]
@@ -55,6 +56,16 @@ def test_padding_gets_no_gradient_and_words_do():
     model.branches[0](words, lengths).activations.sum().backward()
     assert words.grad[1, 6:].abs().max() == 0
     assert (words.grad[1, :6].abs().amax(-1) > 0).all()
+
+
+def test_edges_show_where_a_text_begins_and_ends():
+    texts = [torch.tensor([[7] * before + [3] + [7] * (8 - before)]) for before in (2, 6)]  # the same n-grams of three
+    inside, with_edges = new_model("text-capsule-a"), new_model("text-capsule-a", edges=2)
+    torch.testing.assert_close(*(inside(text).scores for text in texts), rtol=1e-12, atol=1e-14)
+    first, last = (with_edges(torch.tensor([text])).scores for text in ([3, 7, 7, 7, 7], [7, 7, 7, 7, 3]))
+    assert (first - last).abs().max() > 1e-4
+    with pytest.raises(ValueError, match="edges must be"):
+        new_model("text-capsule-a", edges=-1)
 
 
 def test_short_texts_are_extended_with_padding_that_counts():
@@ -152,10 +163,11 @@ def test_wrong_tokens_are_refused():
         TextCapsuleB(**SMALL, ngram_sizes=())
 
 
+@pytest.mark.parametrize("edges", [0, 2])
 @pytest.mark.parametrize("routing", ["dynamic", "kmeans", "entropy", "uniform"])
 @pytest.mark.parametrize("name", ["text-capsule-a", "text-capsule-b"])
-def test_reasons_add_up_to_the_activation(name, routing):
-    model, tokens = new_model(name, routing=routing), make_tokens(9, 4, 12)
+def test_reasons_add_up_to_the_activation(name, routing, edges):
+    model, tokens = new_model(name, routing=routing, edges=edges), make_tokens(9, 4, 12)
     classes = torch.tensor([0, 2, 1])
     scores = model(tokens).scores[torch.arange(3), classes]
     torch.testing.assert_close(word_values(model, tokens, classes).sum(1), scores, rtol=1e-9, atol=1e-12)

@@ -62,7 +62,8 @@ def word_values(model: TextCapsules, tokens: Tensor, classes: Tensor) -> Tensor:
         total = (chosen * normalise(chosen.detach())).sum()
         (gradient,) = torch.autograd.grad(total, words)
     model.train(was_training)
-    return (gradient * words.detach()).sum(-1)[:, : tokens.shape[1]]
+    values = (gradient * words.detach()).sum(-1)
+    return values[:, model.edges : model.edges + tokens.shape[1]]
 
 
 def linear_classes(branch: TextBranch, words: Tensor, lengths: Tensor) -> Tensor:

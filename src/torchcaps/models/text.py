@@ -79,7 +79,7 @@ class TextCapsules(TextModel):
 
     Args:
         num_tokens, num_classes, multi_label, embedding_size, word_dropout, embedding_rate, word_evidence,
-            pair_evidence: see TextModel.
+            pair_evidence, edges: see TextModel.
         ngram_sizes: K1 of each branch.
         channels: B, features of an n-gram.
         types: (C, D), capsule types of n-grams and of windows.
@@ -104,6 +104,7 @@ class TextCapsules(TextModel):
         embedding_rate: float = 1.0,
         word_evidence: bool = False,
         pair_evidence: int = 0,
+        edges: int = 0,
         ngram_sizes: tuple[int, ...],
         channels: int = 128,
         types: tuple[int, int] = (16, 8),
@@ -126,6 +127,7 @@ class TextCapsules(TextModel):
             embedding_rate=embedding_rate,
             word_evidence=word_evidence,
             pair_evidence=pair_evidence,
+            edges=edges,
             ngram_sizes=list(ngram_sizes),
             channels=channels,
             types=list(types),

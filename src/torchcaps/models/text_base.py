@@ -29,6 +29,7 @@ class TextModel(Model):
         word_evidence: add to each word's vector what it says for each class, counted in the training texts before
             training begins; see `torchcaps.nn.WordEvidence`.
         pair_evidence: the same for pairs of neighbouring words, in this many counters; 0 for none.
+        edges: empty words before and after every text, by which n-grams can tell where it begins and ends.
         num_classes, multi_label, **options: see Model.
 
     Shapes:
@@ -50,6 +51,7 @@ class TextModel(Model):
         embedding_rate: float = 1.0,
         word_evidence: bool = False,
         pair_evidence: int = 0,
+        edges: int = 0,
         **options: Any,
     ) -> None:
         super().__init__(
@@ -61,12 +63,14 @@ class TextModel(Model):
             embedding_rate=embedding_rate,
             word_evidence=word_evidence,
             pair_evidence=pair_evidence,
+            edges=edges,
             **options,
         )
         self.preprocessing = TextEncoding(tokeniser="words", vocabulary=())
         self.embedding = nn.Embedding(
             check_count("num_tokens", num_tokens, least=2), check_count("embedding_size", embedding_size), PAD
         )
+        self.edges = check_count("edges", edges, least=0)
         self.dropout = nn.Dropout(word_dropout)
         self.learning_rates = {"embedding.weight": check_positive("embedding_rate", embedding_rate)}
         self.evidence = WordEvidence(num_tokens, num_classes) if word_evidence else None
@@ -92,18 +96,19 @@ class TextModel(Model):
                 evidence.count(texts, targets)
 
     def embed(self, tokens: Tensor, classes: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Vectors of the words, and the length of each text.
+        """Vectors of the words, and the length of each text, edges included.
 
         Texts shorter than `least_length` are extended with padding, which then counts as real. In training `classes`
         are those of the texts, which word evidence leaves out of its counts.
 
         Shapes:
-            tokens: (B, T) -> (B, max(T, least_length), word_size), (B,)
+            tokens: (B, T) -> (B, max(T + 2 edges, least_length), word_size), (B,)
         """
         if tokens.dim() != 2 or tokens.dtype != torch.int64:
             raise ValueError(f"tokens must be int64 of shape (B, T), got {tokens.dtype} of shape {tuple(tokens.shape)}")
-        lengths = (tokens != PAD).sum(1).clamp_min(self.least_length)
-        tokens = nn.functional.pad(tokens, (0, max(0, self.least_length - tokens.shape[1])), value=PAD)
+        lengths = ((tokens != PAD).sum(1) + 2 * self.edges).clamp_min(self.least_length)
+        missing = max(0, self.least_length - tokens.shape[1] - 2 * self.edges)
+        tokens = nn.functional.pad(tokens, (self.edges, self.edges + missing), value=PAD)
         parts = [self.embedding(tokens)]
         for evidence in (self.evidence, self.evidence_of_pairs):
             if evidence is not None:
