@@ -10,7 +10,7 @@ from digit_files import write_digits
 from norb_files import write_pairs
 from torchcaps.cli import main
 from torchcaps.experiments import affine, course, find_experiment, viewpoints
-from torchcaps.experiments.course import read_course, stopped_when_equal, when_equal
+from torchcaps.experiments.course import COURSE, compare_courses, read_course, stopped_when_equal, when_equal
 from torchcaps.experiments.harness import Row, run_rows
 from torchcaps.runs import RunConfig
 from torchcaps.training import Interrupted
@@ -33,6 +33,26 @@ def test_a_network_is_stopped_at_the_first_look_that_is_good_enough():
     looks = [{"step": 1, "validation": 8.0}, {"step": 2, "validation": 4.0}, {"step": 3, "validation": 3.0}]
     assert stopped_when_equal(looks, reference)["step"] == 2
     assert stopped_when_equal(looks[:1], reference) is None
+
+
+def test_the_better_network_is_taken_when_it_was_as_good_as_the_other(tmp_path):
+    def write(row, *errors):
+        looks = [{"step": step, "validation": error, "near": 2 * error, "far": 3 * error} for step, error in errors]
+        (tmp_path / row / "seed-0").mkdir(parents=True)
+        (tmp_path / row / "seed-0" / COURSE).write_text(json.dumps({"looks": looks}))
+
+    write("cnn", (1, 9.0), (2, 6.0), (3, 4.0))
+    write("worse", (1, 12.0), (2, 7.0))
+    write("better", (1, 3.0), (2, 2.0))
+    names = {"near": "near, %", "far": "far, %"}
+    cnn, worse, better = (
+        compare_courses(tmp_path / row / "seed-0", "cnn", names) for row in ("cnn", "worse", "better")
+    )
+    assert cnn == {"near, %": 8.0, "far, %": 12.0}
+    equal = {"near of the CNN when as good as this, %": 12.0, "far of the CNN when as good as this, %": 18.0}
+    assert worse == {"near, %": 14.0, "far, %": 21.0} | equal
+    equal = {"near when as good as the CNN, %": 6.0, "far when as good as the CNN, %": 9.0}
+    assert better == {"near, %": 4.0, "far, %": 6.0} | equal
 
 
 def test_placed_and_distorted_digits_share_nothing_with_training(digits):

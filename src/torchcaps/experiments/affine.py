@@ -72,5 +72,6 @@ EXPERIMENT = Experiment(
     remark="Distorted digits are made here in the style of affNIST (turned within 20 degrees, sheared within 0.2, "
     f"stretched by 0.8 to 1.2), not its files. Every run is looked at {NUM_LOOKS} times, on 3,000 test digits of each "
     "kind; a row is compared with the small CNN at the first look at which its error on held-out training digits "
-    "is not above the CNN's at the end.",
+    "is not above the CNN's at the end; where there is none, the CNN at the first look at which it is as good as the "
+    "row at its end.",
 )

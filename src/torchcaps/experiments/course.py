@@ -1,7 +1,8 @@
 """Runs that are tested on several sets while they learn, so that networks can be compared when they are equally good.
 
 A network that does better on known ground may do better elsewhere for that reason alone. So each is looked at when its
-validation error has come down to that of a reference network which was trained to the end.
+validation error has come down to that of a reference network which was trained to the end; where it never does, the
+reference is looked at when it was as good as the network at its end.
 """
 
 import json
@@ -109,7 +110,7 @@ def stopped_when_equal(course: list[dict[str, float]], reference: list[dict[str,
 
 
 def compare_courses(folder: Path, reference_row: str, names: Mapping[str, str]) -> dict[str, float]:
-    """Figures at the end of a run, and when it was as good as the reference; draws all runs of the table and seed.
+    """Figures at the end of a run and when it and the reference were equally good; draws all runs of table and seed.
 
     Args:
         folder: of a run, OUT/ROW/seed-N.
@@ -125,14 +126,22 @@ def compare_courses(folder: Path, reference_row: str, names: Mapping[str, str]) 
     draw_courses(out, seed, names)
     found = {measured: course[-1][name] for name, measured in names.items()}
     if folder.parent.name != reference_row:
-        look = stopped_when_equal(course, read_course(out / reference_row / seed))
-        found |= {when_equal(measured): look[name] for name, measured in names.items()} if look is not None else {}
+        reference = read_course(out / reference_row / seed)
+        if (look := stopped_when_equal(course, reference)) is not None:
+            found |= {when_equal(measured): look[name] for name, measured in names.items()}
+        elif (look := stopped_when_equal(reference, course)) is not None:
+            found |= {of_reference(measured): look[name] for name, measured in names.items()}
     return found
 
 
 def when_equal(measured: str) -> str:
     """The name of a figure when the run was stopped."""
     return measured.replace(", %", " when as good as the CNN, %")
+
+
+def of_reference(measured: str) -> str:
+    """The name of a figure when the reference was stopped."""
+    return measured.replace(", %", " of the CNN when as good as this, %")
 
 
 def draw_courses(out: Path, seed: str, names: Mapping[str, str]) -> None:
