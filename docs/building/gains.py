@@ -71,8 +71,15 @@ MATRIX_LINES = (
         )
     ),
     Line("smallNORB, 5 epochs", "attacks", "toys: ", TEST),
-    Line("the same under FGSM, epsilon 0.1", "attacks", "toys: ", "error under fgsm, epsilon 0.1, %"),
-    Line("the same under PGD, epsilon 0.1", "attacks", "toys: ", "error under pgd, epsilon 0.1, %"),
+    Line("the same under FGSM, epsilon 0.01", "attacks", "toys: ", "error under fgsm, epsilon 0.01, %"),
+    Line("the same under FGSM, epsilon 0.2", "attacks", "toys: ", "error under fgsm, epsilon 0.2, %"),
+    Line("the same under PGD, epsilon 0.01", "attacks", "toys: ", "error under pgd, epsilon 0.01, %"),
+    Line(
+        "the same under BIM made on the small CNN, epsilon 0.01",
+        "attacks",
+        "toys: ",
+        "error under bim made on the small CNN, epsilon 0.01, %",
+    ),
 )
 
 

@@ -30,7 +30,7 @@ def test_figures_of_the_table():
         "targeted": outcomes[1:],
         "gradients": gradients,
     }
-    found = attacks.figures(kept, is_source=False)
+    found = attacks.figures(kept, (0.1, 0.2), is_source=False)
     assert found == {
         "error under fgsm, epsilon 0.1, %": 25.0,
         "success of bim towards each class, epsilon 0.1, %": 25.0,
@@ -39,7 +39,7 @@ def test_figures_of_the_table():
         attacks.ZERO_CROSS: 25.0,
         attacks.ORDERS: pytest.approx(2.0),
     }
-    assert set(found) - set(attacks.figures(kept, is_source=True)) == {
+    assert set(found) - set(attacks.figures(kept, (0.1, 0.2), is_source=True)) == {
         "error under bim made on the small CNN, epsilon 0.1, %",
         attacks.ORDERS,
     }
@@ -48,9 +48,8 @@ def test_figures_of_the_table():
 def test_quick(digits, tmp_path, monkeypatch):
     for name in ("bim", "pgd"):  # two steps are enough to see that all outcomes are kept
         monkeypatch.setitem(METHODS, name, Method(num_steps=2, relative_step=0.5, random_start=name == "pgd"))
-    monkeypatch.setattr(attacks, "IN_TABLE", (0.1,))
+    monkeypatch.setitem(attacks.IN_TABLE, "digits", (0.1,))
     monkeypatch.setitem(attacks.NUM_IMAGES, "quick", (6, 6, 3))
-    monkeypatch.setitem(attacks.EPSILONS, "quick", (0.0, 0.1))
     command = ["reproduce", "attacks", "--quick", "--data", str(digits), "--out", str(tmp_path)]
     assert main([*command, "--only", "digits: uniform"]) == 2  # the CNN whose images are shown to others comes first
     assert main([*command, "--only", "digits: CNN, small", "digits: uniform"]) == 0
@@ -71,7 +70,6 @@ def test_toys(tmp_path, monkeypatch, digits):
     (tmp_path / "pairs").mkdir()
     write_pairs(tmp_path / "pairs")
     monkeypatch.setitem(attacks.NUM_IMAGES, "quick", (3, 3, 2))
-    monkeypatch.setitem(attacks.EPSILONS, "quick", (0.0, 0.1))
     experiment = find_experiment("attacks")
     rows = experiment.choose_rows("quick", f"{digits}, {tmp_path / 'pairs'}", ["toys: CNN, small", "toys: EM, t = 2"])
     _, capsules = run_rows(rows, tmp_path / "out")
