@@ -153,6 +153,21 @@ def test_experiments_show_what_was_run(tmp_path):
     ]
 
 
+def test_rows_of_which_much_is_measured_become_columns(tmp_path):
+    content = experiment("full", [1.0])
+    line = content["lines"][0]
+    content["lines"] = [
+        line | {"name": f"g: {name}", "measured": f"figure {number}", "published": 1.8 if number == 0 else None}
+        for name in ("one", "other")
+        for number in range(experiments.MANY)
+    ]
+    write(tmp_path / "results.json", content)
+    text = experiments.experiment_tables(tmp_path)
+    assert "| ours (sd) | one | other |" in text
+    assert "| figure 0 (paper: other, 1.8 (table 1)) | 1.00 (0.50) | 1.00 (0.50) |" in text
+    assert "| figure 5 | 1.00 (0.50) | 1.00 (0.50) |" in text
+
+
 def test_quick_experiments_say_so_and_do_not_count(tmp_path):
     write(tmp_path / "results.json", experiment("quick", [1.0]))
     assert "checks the machinery" in experiments.experiment_tables(tmp_path)
