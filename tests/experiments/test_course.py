@@ -11,8 +11,7 @@ from norb_files import write_pairs
 from torchcaps.cli import main
 from torchcaps.experiments import affine, course, find_experiment, viewpoints
 from torchcaps.experiments.course import COURSE, compare_courses, read_course, stopped_when_equal, when_equal
-from torchcaps.experiments.harness import Row, run_rows
-from torchcaps.runs import RunConfig
+from torchcaps.experiments.harness import run_rows
 from torchcaps.training import Interrupted
 
 
@@ -45,9 +44,8 @@ def test_the_better_network_is_taken_when_it_was_as_good_as_the_other(tmp_path):
     write("worse", (1, 12.0), (2, 7.0))
     write("better", (1, 3.0), (2, 2.0))
     names = {"near": "near, %", "far": "far, %"}
-    cnn, worse, better = (
-        compare_courses(tmp_path / row / "seed-0", "cnn", names) for row in ("cnn", "worse", "better")
-    )
+    rows = ["CNN", "worse", "better"]
+    cnn, worse, better = (compare_courses(tmp_path / row.lower() / "seed-0", rows, names) for row in rows)
     assert cnn == {"near, %": 8.0, "far, %": 12.0}
     equal = {"near of the CNN when as good as this, %": 12.0, "far of the CNN when as good as this, %": 18.0}
     assert worse == {"near, %": 14.0, "far, %": 21.0} | equal
@@ -128,7 +126,6 @@ def test_viewpoints(pairs, tmp_path, monkeypatch):
 
 
 def test_references_exist():
-    for name, reference in (("affine", affine.REFERENCE), ("viewpoints", f"azimuth: {viewpoints.CNN}")):
-        rows = find_experiment(name).choose_rows("full")
-        assert rows[0].name == reference
-        assert rows[0].folder == Row(name=reference, config=RunConfig()).folder
+    assert find_experiment("affine").choose_rows("full")[0].name == "CNN, small"
+    for factor in viewpoints.PROTOCOLS:
+        assert find_experiment("viewpoints").choose_rows("full", only=[factor])[0].name == f"{factor}: {viewpoints.CNN}"

@@ -12,7 +12,7 @@ from torchcaps.attacks import METHODS, Outcome, gradient_statistics, sweep, tran
 from torchcaps.data import ImageSet, choose_some
 from torchcaps.environment import environment
 from torchcaps.experiments.digits import NETWORKS, digits_run
-from torchcaps.experiments.harness import Experiment, Row, Scale, test_error
+from torchcaps.experiments.harness import Experiment, Row, Scale, row_folder, test_error
 from torchcaps.experiments.hinton2018 import CNN_SETTINGS, norb_run
 from torchcaps.files import write_json
 from torchcaps.predictor import load
@@ -52,7 +52,7 @@ def attack_run(scale: Scale, num_images: int, folder: Path) -> dict[str, float]:
     some, few = choose_some(test, num_images, 0), choose_some(test, NUM_IMAGES[scale][2], 0)
     group = folder.parent.name.split("-")[0]
     epsilons = EPSILONS[group] if scale == "full" else (0.0, *IN_TABLE[group])
-    source = folder.parent.parent / Row(name=f"{group}: {SOURCE}", config=RunConfig()).folder / folder.name
+    source = folder.parent.parent / row_folder(f"{group}: {SOURCE}") / folder.name
     if not (source / MODEL).is_dir():
         raise ValueError(
             f"{folder} is attacked from {source}, which has not run; run the row '{group}: {SOURCE}' first"
@@ -111,7 +111,7 @@ def draw(out: Path, group: str, seed: str) -> None:
     """A picture for each attack, of the networks of a group that are finished."""
     found = {}
     for name in DRAWN[group]:
-        path = out / Row(name=f"{group}: {name}", config=RunConfig()).folder / seed / ATTACK
+        path = out / row_folder(f"{group}: {name}") / seed / ATTACK
         if path.exists():
             found[name] = json.loads(path.read_text(encoding="utf-8"))
     kinds = [(method, "white_box", f"{method.upper()} with the network's own gradient") for method in METHODS]

@@ -6,7 +6,7 @@ reference is looked at when it was as good as the network at its end.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ import torch
 from torchcaps.attacks import predictions
 from torchcaps.data import DataSet, ImageSet
 from torchcaps.environment import environment
-from torchcaps.experiments.harness import Runner
+from torchcaps.experiments.harness import Runner, row_folder
 from torchcaps.files import lock_folder, write_json
 from torchcaps.models import Model
 from torchcaps.runs import CONFIG, ENVIRONMENT, RESULT, RunConfig, new_model, save_model
@@ -109,24 +109,32 @@ def stopped_when_equal(course: list[dict[str, float]], reference: list[dict[str,
     return next((look for look in course if look[VALIDATION] <= aim), None)
 
 
-def compare_courses(folder: Path, reference_row: str, names: Mapping[str, str]) -> dict[str, float]:
+def compare_courses(folder: Path, rows: Sequence[str], names: Mapping[str, str]) -> dict[str, float]:
     """Figures at the end of a run and when it and the reference were equally good; draws all runs of table and seed.
 
     Args:
         folder: of a run, OUT/ROW/seed-N.
-        reference_row: folder name of the row that the others are compared with.
+        rows: names of all that are compared, the reference first.
         names: of the tests -> what is measured there.
     """
     out, seed = folder.parent.parent, folder.name
-    if not (out / reference_row / seed / COURSE).exists():
+    folders = {name: out / row_folder(name) / seed for name in rows}
+    reference_folder = folders[rows[0]]
+    if not (reference_folder / COURSE).exists():
         raise ValueError(
-            f"{folder} is compared with the row {reference_row!r}, which has not run with {seed}; run that row first"
+            f"{folder} is compared with the row {rows[0]!r}, which has not run with {seed}; run that row first"
         )
     course = read_course(folder)
-    draw_courses(out, seed, names)
+    (first, across), (second, up) = names.items()
+    lines = [
+        Course(name, *([look[test] for look in read_course(place)] for test in (first, second)))
+        for name, place in folders.items()
+        if (place / COURSE).exists()
+    ]
+    courses(lines, across=across, up=up).savefig(out / f"{second.replace(' ', '-')}-{seed}.png", dpi=150)
     found = {measured: course[-1][name] for name, measured in names.items()}
-    if folder.parent.name != reference_row:
-        reference = read_course(out / reference_row / seed)
+    if folder != reference_folder:
+        reference = read_course(reference_folder)
         if (look := stopped_when_equal(course, reference)) is not None:
             found |= {when_equal(measured): look[name] for name, measured in names.items()}
         elif (look := stopped_when_equal(reference, course)) is not None:
@@ -142,15 +150,3 @@ def when_equal(measured: str) -> str:
 def of_reference(measured: str) -> str:
     """The name of a figure when the reference was stopped."""
     return measured.replace(", %", " of the CNN when as good as this, %")
-
-
-def draw_courses(out: Path, seed: str, names: Mapping[str, str]) -> None:
-    """One picture of every run with this seed: the second test against the first."""
-    found = {path.parent.parent.name: read_course(path.parent) for path in sorted(out.glob(f"*/{seed}/{COURSE}"))}
-    (first, across), (second, up) = names.items()
-    lines = [
-        Course(name, [look[first] for look in course], [look[second] for look in course])
-        for name, course in found.items()
-        if first in course[-1]
-    ]
-    courses(lines, across=across, up=up).savefig(out / f"{second.replace(' ', '-')}-{seed}.png", dpi=150)

@@ -76,7 +76,12 @@ class Row:
     @property
     def folder(self) -> str:
         """The name as a folder."""
-        return re.sub(r"[^a-z0-9.]+", "-", self.name.lower()).strip("-")
+        return row_folder(self.name)
+
+
+def row_folder(name: str) -> str:
+    """The folder of a row with this name."""
+    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,13 @@ EPOCHS: Mapping[Scale, int] = {"full": 12, "quick": 2}
 NUM_TEST: Mapping[Scale, int] = {"full": 3000, "quick": 200}  # of familiar and of novel pictures, at each look
 QUICK_TRAIN = 800
 CNN, CAPSULES = "CNN, 4.2 M", "capsules, EM with t = 2"
+# The reference first.
+NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
+    CNN: ("cnn-baseline", {"training": CNN_SETTINGS}),
+    CAPSULES: ("matrix-capsnet-small", {"routing": {}}),
+    "capsules, EM with t = 1 (uniform)": ("matrix-capsnet-small", {"routing": {"num_iterations": 1}}),
+    "no routing": ("matrix-no-routing", {"training": CNN_SETTINGS}),
+}
 PROTOCOLS: dict[str, Callable[[DataSet], Viewpoints]] = {"azimuth": novel_azimuth, "elevation": novel_elevation}
 # Familiar and novel error of the CNN; the capsules were stopped at the same familiar error.
 PUBLISHED = {"azimuth": (3.7, 20.0, 13.5), "elevation": (4.3, 17.8, 12.3)}
@@ -51,7 +58,7 @@ def view_parts(factor: str, config: RunConfig) -> Parts:
 def errors(factor: str, folder: Path) -> dict[str, float]:
     """From familiar and from novel viewpoints, at the end and when as good as the CNN."""
     names = {f"familiar {factor}": FAMILIAR, f"novel {factor}": NOVEL}
-    return compare_courses(folder, Row(name=f"{factor}: {CNN}", config=RunConfig()).folder, names)
+    return compare_courses(folder, [f"{factor}: {name}" for name in NETWORKS], names)
 
 
 def rows(scale: Scale, data: str) -> list[Row]:
@@ -65,12 +72,6 @@ def _protocol(scale: Scale, data: str, factor: str) -> list[Row]:
         CNN: {FAMILIAR: familiar, NOVEL: novel},
         CAPSULES: {when_equal(FAMILIAR): familiar, when_equal(NOVEL): novel_of_capsules},
     }
-    models: list[tuple[str, str, dict[str, Any]]] = [
-        (CNN, "cnn-baseline", {"training": CNN_SETTINGS}),
-        (CAPSULES, "matrix-capsnet-small", {"routing": {}}),
-        ("capsules, EM with t = 1 (uniform)", "matrix-capsnet-small", {"routing": {"num_iterations": 1}}),
-        ("no routing", "matrix-no-routing", {"training": CNN_SETTINGS}),
-    ]
     size = {"num_test": NUM_TEST[scale]} | ({"num_train": QUICK_TRAIN} if scale == "quick" else {})
     return [
         Row(
@@ -82,7 +83,7 @@ def _protocol(scale: Scale, data: str, factor: str) -> list[Row]:
             measure=partial(errors, factor),
             run=course_run(partial(view_parts, factor)),
         )
-        for name, model, options in models
+        for name, (model, options) in NETWORKS.items()
     ]
 
 
