@@ -125,6 +125,24 @@ def test_a_run_that_diverges_is_a_finding(noise, tmp_path):
     assert (len(second.values), second.num_diverged) == (1, 0)
 
 
+def test_a_figure_shows_percents_and_of_very_many_the_first_and_the_published():
+    line = table.Line(
+        group="", name="", measured="", published=None, where="", values=(1.0,), num_diverged=0, parameters=1, minutes=1
+    )
+    few = [replace(line, name="a", measured=measured) for measured in ("error, %", "seconds", "other error, %")]
+    assert [drawn.measured for drawn in table.drawn_lines(few)] == ["error, %", "other error, %"]
+    many = [
+        replace(line, name=name, measured=f"error {number}, %", published=5.0 if (name, number) == ("b", 7) else None)
+        for name in ("a", "b")
+        for number in range(table.MOST_BARS)
+    ]
+    assert [(drawn.name, drawn.measured) for drawn in table.drawn_lines(many)] == [
+        ("a", "error 0, %"),
+        ("b", "error 0, %"),
+        ("b", "error 7, %"),
+    ]
+
+
 def test_lines_are_means_over_seeds():
     row = make_rows("quick", "digits")[0]
     finished = [

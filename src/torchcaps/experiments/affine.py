@@ -61,7 +61,7 @@ EXPERIMENT = Experiment(
     title="upright digits learned, distorted digits recognised",
     source='S. Sabour, N. Frosst, G. E. Hinton, "Dynamic routing between capsules", NIPS 2017',
     data={"quick": "digits", "full": "mnist"},
-    takes={"quick": "a few minutes", "full": "some hours a seed on one core; not measured"},
+    takes={"quick": "a few minutes", "full": "about 45 minutes a seed on one busy core"},
     rows=rows,
     remark="Distorted digits are made here in the style of affNIST (turned within 20 degrees, sheared within 0.2, "
     f"stretched by 0.8 to 1.2), not its files. Every run is looked at {NUM_LOOKS} times, on 3,000 test digits of each "

@@ -212,7 +212,10 @@ EXPERIMENT = Experiment(
     title="what attacks with the gradient do to capsules and to CNNs",
     source='G. E. Hinton, S. Sabour, N. Frosst, "Matrix capsules with EM routing", ICLR 2018',
     data={"quick": "digits, toys", "full": "mnist, smallnorb"},
-    takes={"quick": "a few minutes", "full": "some hours a seed on one core; not measured"},
+    takes={
+        "quick": "a few minutes",
+        "full": "about 2 hours a seed on one busy core, half of them with the networks of mnist-ablation (--reuse)",
+    },
     rows=rows,
     remark="Epsilon is the largest change of a raw pixel (0 to 1), with the gradient of the cross-entropy through the "
     "preprocessing. The paper (smallNORB): at epsilon 0.2 the CNN is well below chance, capsules never below 20 % "

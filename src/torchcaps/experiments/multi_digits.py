@@ -181,7 +181,7 @@ EXPERIMENT = Experiment(
     source='S. Sabour, N. Frosst, G. E. Hinton, "Dynamic routing between capsules", NIPS 2017; J. Su, "From K-Means to '
     'capsules", 2018',
     data={"quick": "digits", "full": "mnist"},
-    takes={"quick": "a few minutes", "full": "some hours a seed on one core; not measured"},
+    takes={"quick": "a few minutes", "full": "about 2 hours a seed on one busy core"},
     rows=rows,
     remark="Both digits must be the two classes with the highest scores. Side by side: children at all places share "
     "their weights, so that a network trained on 28 x 28 pixels (digits moved by up to 6) runs on 28 x 56; a fully "

@@ -12,6 +12,7 @@ from torchcaps.viz.comparison import Bar, comparison
 
 TABLE, RESULTS, FIGURE = "table.md", "results.json", "figure.png"
 HEADINGS = ("", "measured", "paper", "ours", "sd", "n", "parameters", "minutes")
+MOST_BARS = 80  # of the figure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,8 +93,7 @@ def save_table(
     (folder / TABLE).write_text(markdown(experiment, lines, caption), encoding="utf-8")
     bars = [
         Bar(line.group, f"{line.name}: {line.measured}", line.mean, line.deviation or 0.0, line.published)
-        for line in lines
-        if line.measured.endswith("%")  # one axis, one unit: seconds beside percents would hide these
+        for line in drawn_lines(lines)
     ]
     comparison(bars, title=f"{experiment.name}: {experiment.title}", caption=caption).savefig(folder / FIGURE, dpi=120)
     values = {
@@ -113,6 +113,15 @@ def save_table(
     }
     write_json(folder / RESULTS, values)
     return lines
+
+
+def drawn_lines(lines: Sequence[Line]) -> list[Line]:
+    """What the figure shows: percents, since seconds beside them would hide them; of very many, a row's first alone."""
+    percents = [line for line in lines if line.measured.endswith("%")]
+    if len(percents) <= MOST_BARS:
+        return percents
+    first = {line.name: line for line in reversed(percents)}
+    return [line for line in percents if line is first[line.name] or line.published is not None]
 
 
 def footnote(experiment: Experiment, *, scale: str, data: str, note: str = "") -> str:

@@ -92,7 +92,7 @@ EXPERIMENT = Experiment(
     title="toys recognised from sides and heights never seen",
     source='G. E. Hinton, S. Sabour, N. Frosst, "Matrix capsules with EM routing", ICLR 2018',
     data={"quick": "toys", "full": "toys"},
-    takes={"quick": "a few minutes", "full": "some hours a seed on one core; not measured"},
+    takes={"quick": "a few minutes", "full": "about 45 minutes a seed on one busy core"},
     rows=rows,
     remark="The paper's figures are on smallNORB (run with --data smallnorb where its pose labels are); the toys are "
     "rendered here. Trained on familiar viewpoints of training instances, one instance of each category held out; "

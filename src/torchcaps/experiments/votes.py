@@ -166,7 +166,10 @@ EXPERIMENT = Experiment(
     title="what routing does to votes",
     source='G. E. Hinton, S. Sabour, N. Frosst, "Matrix capsules with EM routing", ICLR 2018, figure 2 (no numbers)',
     data={"quick": "digits, toys", "full": "mnist, smallnorb"},
-    takes={"quick": "a few minutes", "full": "some hours a seed on one core; not measured"},
+    takes={
+        "quick": "a few minutes",
+        "full": "about 50 minutes a seed on one busy core, two with networks of mnist-ablation and attacks (--reuse)",
+    },
     rows=rows,
     remark="Distances are weighted with couplings. `answers that X routing changes` puts another routing in the place "
     "of the trained one, on the same votes: uniform coupling tells whether routing matters at all. EM answers with "
