@@ -168,7 +168,7 @@ EXPERIMENT = Experiment(
     data={"quick": "digits, toys", "full": "mnist, smallnorb"},
     takes={
         "quick": "a few minutes",
-        "full": "about 50 minutes a seed on one busy core, two with networks of mnist-ablation and attacks (--reuse)",
+        "full": "about an hour a seed on one busy core, minutes with networks of mnist-ablation and attacks (--reuse)",
     },
     rows=rows,
     remark="Distances are weighted with couplings. `answers that X routing changes` puts another routing in the place "
