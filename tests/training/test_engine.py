@@ -17,7 +17,7 @@ from torchcaps.models import create_model
 from torchcaps.training import Interrupted, TrainingConfig, fit
 from torchcaps.training.checkpoint import LAST, PREVIOUS, CheckpointError, CheckpointNotice, load_state, with_prefix
 from torchcaps.training.engine import Trainer
-from torchcaps.training.objective import class_weights, make_objective
+from torchcaps.training.objective import class_weights, example_weights, make_objective
 from torchcaps.training.optim import learning_rate
 from torchcaps.training.tracking import MetricsFile
 
@@ -222,6 +222,15 @@ def test_targets_are_read_only_to_be_counted():
     assert class_weights(None, read, 2) is None
     assert class_weights((1.0, 2.0), read, 2).tolist() == [1.0, 2.0]
     assert class_weights("balanced", lambda: torch.tensor([0, 0, 0, 1]), 2).tolist() == pytest.approx([2 / 3, 2.0])
+
+
+def test_weights_are_those_of_examples():
+    weights = torch.tensor([0.5, 2.0, 4.0])
+    assert example_weights(weights, torch.tensor([2, 0])).tolist() == [4.0, 0.5]
+    several = torch.tensor([[0, 0, 1], [1, 1, 0], [0, 0, 0]])
+    assert example_weights(weights, several).tolist() == [4.0, 1.25, 1.0]
+    counted = class_weights("balanced", lambda: torch.tensor([[1, 0, 0], [1, 0, 0], [1, 0, 0], [0, 1, 0]]), 3)
+    assert counted.tolist() == pytest.approx([2 / 3, 2.0, 1.0])  # nothing is known of a class without examples
 
 
 def test_class_weights_and_any_dataset():

@@ -23,25 +23,23 @@ def make_objective(model: Model, config: TrainingConfig, class_weights: Tensor |
         raise ValueError(f"{model.name} gives logits and trains with cross_entropy, not with {name}")
 
     def classification(scores: Tensor, targets: Tensor, progress: float) -> Tensor:
-        if name == "margin" and class_weights is not None and not model.multi_label:
-            # what a weight is for: the examples of a class count more, not its capsule among the capsules
-            return margin_loss(scores, targets, reduction="none") * class_weights[targets]
         if name == "margin":
-            return margin_loss(scores, targets, class_weights=class_weights, reduction="none")
+            return margin_loss(scores, targets, reduction="none")
         if name == "spread":
             start, end = config.spread_margin
             margin = spread_margin(progress, 1.0, start=start, end=end)
-            return spread_loss(scores, targets, margin, class_weights=class_weights, reduction="none")
+            return spread_loss(scores, targets, margin, reduction="none")
         if model.multi_label:
             logits = scores if not model.gives_activations else scores.clamp(1e-6, 1 - 1e-6).logit()
             losses = functional.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="none")
-            return (losses if class_weights is None else losses * class_weights).sum(-1)
+            return losses.sum(-1)
         logits = scores if not model.gives_activations else scores.clamp_min(1e-7).log()
-        weights = 1.0 if class_weights is None else class_weights[targets]
-        return functional.cross_entropy(logits, targets, reduction="none") * weights
+        return functional.cross_entropy(logits, targets, reduction="none")
 
     def objective(output: ModelOutput, images: Tensor, targets: Tensor, progress: float) -> Tensor:
         loss = classification(output.scores.float(), targets, progress)
+        if class_weights is not None:
+            loss = loss * example_weights(class_weights, targets)
         if output.reconstruction is None:
             return loss
         return loss + reconstruction_loss(
@@ -51,10 +49,23 @@ def make_objective(model: Model, config: TrainingConfig, class_weights: Tensor |
     return objective
 
 
+def example_weights(class_weights: Tensor, targets: Tensor) -> Tensor:
+    """What an example counts, (B,): the weight of its class, or the mean weight of its classes (1 without any).
+
+    Not the capsule of a class among the capsules: then a rare class would be pushed down as often as before.
+    """
+    if targets.dim() == 1:
+        return class_weights[targets]
+    there = targets.to(class_weights.dtype)
+    return torch.where(there.any(1), there @ class_weights / there.sum(1).clamp_min(1), 1.0)
+
+
 def class_weights(
     weights: str | Sequence[float] | None, read_targets: Callable[[], Tensor], num_classes: int
 ) -> Tensor | None:
     """The weight of each class, (J,): as given, or "balanced", the inverse of its frequency (1 on average).
+
+    A class without examples weighs 1.
 
     Targets are read where they are counted alone: of some datasets that means to read every example.
     """
@@ -67,4 +78,4 @@ def class_weights(
     targets = read_targets()
     counts = targets.sum(0) if targets.dim() == 2 else torch.bincount(targets, minlength=num_classes)
     counts = counts.float()
-    return counts.sum() / (num_classes * counts.clamp_min(1))
+    return torch.where(counts > 0, counts.sum() / ((counts > 0).sum() * counts.clamp_min(1)), 1.0)
