@@ -72,6 +72,9 @@ PAIR_EVIDENCE = {"trec": 2**17}
 # Empty words at both ends, for all networks alike: with a fifth of the training texts held out and the mean of three
 # seeds, Capsule-A gains 0.9 points on TREC and 1.2 on waimai, Kim's CNN 0.5 on TREC; on MR nothing (a tenth held out).
 EDGES = {"trec": 2, "waimai": 2}
+# News of grain are one in 130 of the training news of Reuters with one topic and most of those with several. With equal
+# weights Capsule-A never names them and finds 80 % of a topic's held-out news on average, with balanced ones 93 %.
+BALANCED = ("reuters-8", "reuters-10")
 NEWS_LENGTH = 100  # words of Reuters news that are read
 QUICK_TRAIN, QUICK_TEST = 600, 200
 VECTORS = "$TORCHCAPS_DATA/vectors/glove6b-100d-subset.npz"
@@ -103,7 +106,12 @@ def text_run(scale: Scale, data: str, model: str | None, **options: Any) -> RunC
         folds=FOLDS,
         num_train=None if is_full else QUICK_TRAIN,
         num_test=None if is_full else QUICK_TEST,
-        training=TrainingConfig(epochs=epochs, batch_size=batch_size, learning_rate=RATE),
+        training=TrainingConfig(
+            epochs=epochs,
+            batch_size=batch_size,
+            learning_rate=RATE,
+            class_weights="balanced" if data in BALANCED else None,
+        ),
     )
 
 
@@ -170,7 +178,8 @@ def run_tfidf(config: RunConfig, folder: Path, on_event: Callable[[Event], None]
     targets = train.labels.argmax(1) if train.is_multi_label else train.labels
     best: tuple[float, dict[str, float]] = (-1.0, {})
     for strength in STRENGTHS:
-        classifier = LogisticRegression(C=strength, max_iter=2000).fit(features, targets)
+        weights = "balanced" if config.training.class_weights == "balanced" else None
+        classifier = LogisticRegression(C=strength, max_iter=2000, class_weight=weights).fit(features, targets)
         chosen, found = (class_probabilities(classifier, part, len(data.class_names)) for part in (held_out, unseen))
         decide = partial(np.argmax, axis=1)
         if train.is_multi_label:
@@ -209,5 +218,6 @@ EXPERIMENT = Experiment(
     rows=rows,
     remark="English sets start from GloVe vectors of 100 entries (the paper: word2vec, 300); MR, Subj and waimai are "
     "tested on the fold of ten that the seed names. All networks are given word evidence, but on SST; "
-    "on TREC also that of pairs of words.",
+    "on TREC also that of pairs of words. TREC and waimai have empty words at the edges of a text, Reuters balanced "
+    "weights of the classes.",
 )
