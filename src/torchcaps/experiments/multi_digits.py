@@ -24,8 +24,8 @@ NUM_SHOWN = 8
 OVERLAPPING, SIDE_BY_SIDE = "one over the other", "side by side, trained on single digits"
 EPOCHS: Mapping[Scale, tuple[int, int]] = {"full": (2, 1), "quick": (1, 2)}  # on pairs, on single digits
 LONG_EPOCHS = 10  # of one network on pairs
-# At the usual weight of 0.0005 the pose of a class keeps one direction in all pictures (the mean of its unit vectors has a
-# length of 0.99, after ten epochs too) and the decoder draws the mean digit: it must weigh more to be heard.
+# At the usual weight of 0.0005 the pose of a class keeps one direction in all pictures (after ten epochs the mean of its
+# unit vectors is 0.99 long) and the decoder draws the mean digit: it must weigh more to be heard.
 DRAWING_EPOCHS, DRAWING_WEIGHT = 4, 0.01
 # Between two digits a child sees the end of one beside nothing, as it does in a digit moved to the edge. Tried with
 # K-Means on pairs of held-out training digits, seed 0: 64 % right after two epochs of 6,000 digits moved by up to 2
@@ -188,7 +188,7 @@ EXPERIMENT = Experiment(
     source='S. Sabour, N. Frosst, G. E. Hinton, "Dynamic routing between capsules", NIPS 2017; J. Su, "From K-Means to '
     'capsules", 2018',
     data={"quick": "digits", "full": "mnist"},
-    takes={"quick": "a few minutes", "full": "about 2 hours a seed on one busy core"},
+    takes={"quick": "a few minutes", "full": "about 2.5 hours a seed on one busy core"},
     rows=rows,
     remark="Both digits must be the two classes with the highest scores. Side by side: children at all places share "
     "their weights, so that a network trained on 28 x 28 pixels (digits moved by up to 6) runs on 28 x 56; a fully "
