@@ -17,6 +17,12 @@ class Line(NamedTuple):
     measured: str
 
 
+def _attacked(title: str, group: str, attack: str, epsilon: float) -> Line:
+    kind, _, where = attack.partition(" ")
+    name = f"{title} under {' '.join(filter(None, [kind.upper(), where]))}, epsilon {epsilon:g}"
+    return Line(name, "attacks", f"{group}: ", f"error under {attack}, epsilon {epsilon:g}, %")
+
+
 # Columns, and what rows are called there after their prefix.
 VECTOR = {
     "dynamic": ("dynamic, r = 3", "capsules"),
@@ -49,14 +55,9 @@ VECTOR_LINES = (
         "",
         "affine error of the CNN when as good as this, %",
     ),
-    Line("MNIST under FGSM, epsilon 0.1", "attacks", "digits: ", "error under fgsm, epsilon 0.1, %"),
-    Line("MNIST under PGD, epsilon 0.1", "attacks", "digits: ", "error under pgd, epsilon 0.1, %"),
-    Line(
-        "MNIST under BIM made on the small CNN, epsilon 0.2",
-        "attacks",
-        "digits: ",
-        "error under bim made on the small CNN, epsilon 0.2, %",
-    ),
+    _attacked("MNIST", "digits", "fgsm", 0.1),
+    _attacked("MNIST", "digits", "pgd", 0.1),
+    _attacked("MNIST", "digits", "bim made on the small CNN", 0.2),
 )
 NOVEL = "novel viewpoints, error, %"
 MATRIX_LINES = (
@@ -71,15 +72,10 @@ MATRIX_LINES = (
         )
     ),
     Line("smallNORB, 5 epochs", "attacks", "toys: ", TEST),
-    Line("the same under FGSM, epsilon 0.01", "attacks", "toys: ", "error under fgsm, epsilon 0.01, %"),
-    Line("the same under FGSM, epsilon 0.2", "attacks", "toys: ", "error under fgsm, epsilon 0.2, %"),
-    Line("the same under PGD, epsilon 0.01", "attacks", "toys: ", "error under pgd, epsilon 0.01, %"),
-    Line(
-        "the same under BIM made on the small CNN, epsilon 0.01",
-        "attacks",
-        "toys: ",
-        "error under bim made on the small CNN, epsilon 0.01, %",
-    ),
+    _attacked("the same", "toys", "fgsm", 0.01),
+    _attacked("the same", "toys", "fgsm", 0.2),
+    _attacked("the same", "toys", "pgd", 0.01),
+    _attacked("the same", "toys", "bim made on the small CNN", 0.01),
 )
 
 
