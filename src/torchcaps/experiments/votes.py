@@ -27,7 +27,7 @@ from torchcaps.viz.vote_histograms import class_distances
 EPOCHS: Mapping[Scale, tuple[int, int]] = {"full": (2, 5), "quick": (1, 1)}  # on digits, on toys
 NUM_IMAGES: Mapping[Scale, int] = {"full": 100, "quick": 10}
 NUM_ITERATIONS = 20
-ZOOM = 0.1  # share of the votes; the paper's fixed distance of 0.05 shows none of ours
+ZOOM = 0.1  # share of the votes: the paper's fixed distance of 0.05 shows none of those on smallNORB
 STUDY = "votes.json"
 CLOSER, OTHERS = "distance of votes from the {}, last iteration over first, %".format, "other classes"
 LARGEST, LARGEST_LONG = "mean largest coupling, %", f"mean largest coupling after {NUM_ITERATIONS} iterations, %"
