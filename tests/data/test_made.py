@@ -121,6 +121,17 @@ def test_first_digit_is_the_own_one_and_the_partner_any_of_another_class():
         assert found == set(np.flatnonzero(digits.labels != digits.labels[index]))
 
 
+def test_digits_of_a_pair_can_be_seen_apart():
+    digits = some_digits(40)
+    for compose, put_together in ((overlap, np.maximum), (put_beside, np.add)):
+        maker = Maker(digits=digits, compose=compose, num_digits=2, seed=3)
+        numbers = np.array([5, 31, 2])
+        (images, classes), (alone, labels) = maker(numbers, 4), maker.apart(numbers, 4)
+        assert np.array_equal(put_together(alone[:, 0], alone[:, 1]), images)
+        assert np.array_equal(labels[:, 0], digits.labels[numbers])
+        assert all(set(pair) == set(np.flatnonzero(row)) for pair, row in zip(labels, classes, strict=True))
+
+
 @pytest.mark.parametrize("name", SIZES)
 def test_examples_depend_on_seed_epoch_and_number_alone(name):
     made, test = make_sets(name, some_digits(), some_digits())

@@ -9,15 +9,46 @@ from PIL import Image
 
 from digit_files import write_digits
 from torchcaps.cli import main
+from torchcaps.data import load_data
+from torchcaps.data.made import TEST, Maker, overlap
 from torchcaps.experiments import find_experiment
 from torchcaps.experiments.harness import TEST_ERROR
-from torchcaps.experiments.multi_digits import BOTH_WRONG, NOT_SURE, pair_errors, resized
-from torchcaps.models import create_model
+from torchcaps.experiments.multi_digits import BOTH_WRONG, DRAWN, NOT_SURE, drawing_error, pair_errors, resized
+from torchcaps.models import ModelOutput, create_model
+from torchcaps.models.capsnet import CapsNetSmall
+from torchcaps.preprocessing import Preprocessing
 
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
     return write_digits(tmp_path_factory.mktemp("digits") / "digits.npz")
+
+
+def test_drawings_are_compared_with_mean_digits():
+    """A decoder that knows the truth errs by nothing, one that draws mean digits by 100 %, a black one by more."""
+    digits = load_data("digits").test.subset(range(200))
+    maker = Maker(digits=digits, compose=overlap, num_digits=2, seed=0, stream=TEST)
+    pairs, (alone, labels) = maker(np.arange(200), 0)[0], maker.apart(np.arange(200), 0)
+    alone = alone / 255
+    means = np.stack([alone[labels == index].mean(0) for index in range(10)])
+    images = Preprocessing(image_size=(36, 36))(pairs)
+
+    class Known(CapsNetSmall):
+        draw = None
+
+        def forward(self, seen, classes=None):
+            numbers = [int((images == image).all((1, 2, 3)).nonzero()[0]) for image in seen]
+            drawn = [self.draw(number, int(chosen)) for number, chosen in zip(numbers, classes)]
+            return ModelOutput(torch.zeros(len(seen), 10), None, torch.tensor(np.stack(drawn)).float()[:, None])
+
+    model = Known(image_shape=(1, 36, 36), num_classes=10)
+    model.preprocessing = Preprocessing(image_size=(36, 36))
+    model.draw = lambda number, chosen: alone[number, list(labels[number]).index(chosen)]
+    assert drawing_error(model, digits) == pytest.approx(0, abs=1e-3)
+    model.draw = lambda number, chosen: means[chosen]
+    assert drawing_error(model, digits) == pytest.approx(100, abs=1e-3)
+    model.draw = lambda number, chosen: np.zeros((36, 36))
+    assert drawing_error(model, digits) > 120
 
 
 def test_both_digits_must_lead():
@@ -70,7 +101,7 @@ def test_quick(digits, tmp_path, monkeypatch):
     kept = json.loads((tmp_path / "results.json").read_text())
     beside, over = kept["runs"]
     assert set(beside["measures"]) == {BOTH_WRONG, NOT_SURE, TEST_ERROR}
-    assert set(over["measures"]) == {BOTH_WRONG, NOT_SURE}
+    assert set(over["measures"]) == {BOTH_WRONG, NOT_SURE, DRAWN}
     assert over["config"]["data"] == "multimnist"
     with Image.open(tmp_path / "overlapping-dynamic-r-3" / "seed-0" / "pairs.png") as picture:
         assert min(picture.size) > 400

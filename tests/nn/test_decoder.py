@@ -47,10 +47,23 @@ def test_without_classes_the_most_active_one_is_kept():
     assert decoders()[0].select(quiet).count_nonzero(dim=(0, 2)).tolist() == [0, 20, 0]
 
 
-def test_several_classes_can_be_kept():
-    keep = torch.tensor([[True, False, True]]).expand(4, 3)
-    given = capsules()
-    assert decoders()[0].select(given, keep).equal(given.poses * torch.tensor([1.0, 0, 1])[None, :, None])
+def test_several_classes_are_decoded_one_at_a_time_and_the_stronger_counts():
+    given, there = capsules(), torch.tensor([[True, False, True], [False, True, False], [False] * 3, [True] * 3])
+    for decoder in decoders():
+        images = decoder(given, there)
+        alone = torch.stack([decoder(given, torch.full((4,), index)) for index in range(3)], dim=1)
+        for image, pictures, chosen in zip(images, alone, there):
+            expected = pictures[chosen].amax(0) if chosen.any() else torch.zeros_like(image)
+            torch.testing.assert_close(image, expected)
+        assert decoder(given, torch.zeros_like(there)).eq(0).all()
+
+
+def test_the_gradient_of_several_classes_reaches_their_poses_only():
+    there = torch.tensor([[True, False, True], [False, True, False]])
+    for decoder in decoders():
+        poses = torch.randn(2, 3, 5, requires_grad=True)
+        decoder(Capsules(poses, poses.norm(dim=-1)), there).square().sum().backward()
+        assert poses.grad.any(-1).equal(there)
 
 
 def test_gradient_reaches_the_chosen_pose_and_every_parameter_only():

@@ -56,16 +56,33 @@ class Maker:
 
     def __call__(self, indices: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """Images and labels of the examples with these numbers: int64 (B,) of single digits, else bool (B, J)."""
-        uniform = _uniform(self.seed, self.stream, epoch, len(self.digits))[indices]
-        images, labels = self.digits.images, self.digits.labels
+        digits, uniform = self._draw(indices, epoch)
+        made = self.compose([self.digits.images[chosen] for chosen in digits], uniform)
         if self.num_digits == 1:
-            return self.compose((images[indices],), uniform), labels[indices]
-        partners = self._partners(labels[indices], uniform[:, 0])
-        made = self.compose((images[indices], images[partners]), uniform)
+            return made, self.digits.labels[indices]
         classes = np.zeros((len(indices), self.digits.num_classes), dtype=bool)
-        classes[np.arange(len(indices)), labels[indices]] = True
-        classes[np.arange(len(indices)), labels[partners]] = True
+        for chosen in digits:
+            classes[np.arange(len(indices)), self.digits.labels[chosen]] = True
         return made, classes
+
+    def apart(self, indices: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """The digits of these examples, each where it is there but alone: images (B, n, h', w'), labels (B, n)."""
+        digits, uniform = self._draw(indices, epoch)
+        images = [self.digits.images[chosen] for chosen in digits]
+        alone = [
+            self.compose(
+                [image if shown == number else np.zeros_like(image) for shown, image in enumerate(images)], uniform
+            )
+            for number in range(self.num_digits)
+        ]
+        return np.stack(alone, axis=1), np.stack([self.digits.labels[chosen] for chosen in digits], axis=1)
+
+    def _draw(self, indices: np.ndarray, epoch: int) -> tuple[list[np.ndarray], np.ndarray]:
+        """Numbers of the digits of each example, (B,) for each of its places, and random numbers, (B, draws)."""
+        uniform = _uniform(self.seed, self.stream, epoch, len(self.digits))[indices]
+        if self.num_digits == 1:
+            return [indices], uniform
+        return [indices, self._partners(self.digits.labels[indices], uniform[:, 0])], uniform
 
     def _partners(self, labels: np.ndarray, uniform: np.ndarray) -> np.ndarray:
         """Numbers of digits of other classes, each such digit as likely as the others."""

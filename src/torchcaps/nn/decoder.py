@@ -9,7 +9,10 @@ from torchcaps.capsules import Capsules
 
 
 class Decoder(nn.Module):
-    """Keeps the pose of the chosen classes, zeroes the others and decodes what is left.
+    """Keeps the pose of one class, zeroes the others and decodes what is left.
+
+    Several classes are decoded one at a time, and where their images meet the stronger counts: so the pose of a class
+    learns to draw its own thing although nobody shows it alone. No class at all is a black image.
 
     Args:
         num_classes: J.
@@ -18,7 +21,7 @@ class Decoder(nn.Module):
 
     Shapes:
         capsules: poses (B, J, D), activations (B, J)
-        classes: (B,) indices, (B, J) boolean to keep several, or None for the most active class
+        classes: (B,) indices, (B, J) boolean for any number of classes, or None for the most active class
         images: (B, channels, H, W) in [0, 1]
     """
 
@@ -37,10 +40,17 @@ class Decoder(nn.Module):
                 module.reset_parameters()
 
     def forward(self, capsules: Capsules, classes: Tensor | None = None) -> Tensor:
-        return self.decode(self.select(capsules, classes))
+        if classes is None or classes.dim() == 1:
+            return self.decode(self.select(capsules, classes))
+        examples_N, classes_N = classes.nonzero(as_tuple=True)
+        chosen = Capsules(capsules.poses[examples_N], capsules.activations[examples_N])
+        alone_NCHW = self.decode(self.select(chosen, classes_N))
+        black_BCHW = alone_NCHW.new_zeros(len(classes), *self.image_shape)
+        places_NCHW = examples_N.view(-1, 1, 1, 1).expand_as(alone_NCHW)
+        return black_BCHW.scatter_reduce(0, places_NCHW, alone_NCHW, "amax")
 
     def select(self, capsules: Capsules, classes: Tensor | None = None) -> Tensor:
-        """Poses with all but the chosen classes set to zero: (B, J, D)."""
+        """Poses with all but the chosen class of each example set to zero: (B, J, D)."""
         poses, activations = capsules
         if poses.dim() != 3 or tuple(poses.shape[1:]) != (self.num_classes, self.pose_size):
             raise ValueError(
@@ -48,9 +58,8 @@ class Decoder(nn.Module):
             )
         if classes is None:
             classes = activations.argmax(-1)
-        if classes.dim() == 1:
-            classes = classes.unsqueeze(-1) == torch.arange(self.num_classes, device=classes.device)
-        return poses * classes.to(poses.dtype).unsqueeze(-1)
+        is_chosen_BJ = classes.unsqueeze(-1) == torch.arange(self.num_classes, device=classes.device)
+        return poses * is_chosen_BJ.to(poses.dtype).unsqueeze(-1)
 
     def decode(self, poses: Tensor) -> Tensor:
         """Images from masked poses: (B, J, D) -> (B, channels, H, W)."""
