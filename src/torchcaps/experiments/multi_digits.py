@@ -26,10 +26,10 @@ NUM_SHOWN, NUM_DRAWN = 8, 1000
 OVERLAPPING, SIDE_BY_SIDE = "one over the other", "side by side, trained on single digits"
 EPOCHS: Mapping[Scale, tuple[int, int]] = {"full": (2, 1), "quick": (1, 2)}  # on pairs, on single digits
 LONG_EPOCHS = 10  # of one network of each kind on pairs
-# With factorised transformations all classes see the children through one sum of eight numbers, in which two digits do
-# not fit: poses keep one direction and decoders draw mean digits. Full ones, as in the paper, miss 20 % of held-out
-# training pairs after two epochs. Twenty times the paper's weight of the decoder changes that by half a point, and its
-# drawings by more: their error is 79 instead of 84 % of that of mean digits.
+# With factorised transformations all classes see the children through nearly one sum of eight numbers, in which two
+# digits do not fit: poses keep one direction and decoders draw mean digits. Full ones, as in the paper, miss 20 % of
+# held-out training pairs after two epochs. Twenty times the paper's weight of the decoder changes that by half a point,
+# and its drawings by more: their error is 79 instead of 84 % of that of mean digits.
 CAPSULES: dict[str, Any] = {"weights": "full", "training": {"reconstruction_weight": 0.01}}
 # Between two digits a child sees the end of one beside nothing, as it does in a digit moved to the edge. Tried with
 # K-Means on pairs of held-out training digits, seed 0: 64 % right after two epochs of 6,000 digits moved by up to 2
