@@ -26,12 +26,12 @@ def write_texts(path, num: int, seed: int, topics_each: int = 1, separator: str 
     path.write_text("\n".join(lines))
 
 
-@pytest.mark.parametrize("several", [False, True])
-def test_baseline_without_a_network(tmp_path, several):
+@pytest.mark.parametrize(("several", "validation"), [(False, 0.1), (False, 0.0), (True, 0.1)])
+def test_baseline_without_a_network(tmp_path, several, validation):
     write_texts(tmp_path / "train.tsv", 120, 0)
     write_texts(tmp_path / "test.tsv", 30, 1, 2 if several else 1)
     options = zhao2018.TextOptions(label_separator="|" if several else None)
-    config = RunConfig(data=str(tmp_path), text=options)
+    config = RunConfig(data=str(tmp_path), text=options, validation=validation)
     result = zhao2018.run_tfidf(config, tmp_path / "run")
     assert result["accuracy"] > (0.2 if several else 0.9)
     assert json.loads((tmp_path / "run" / "result.json").read_text()) == result
@@ -39,6 +39,16 @@ def test_baseline_without_a_network(tmp_path, several):
     if several:
         assert zhao2018.f1_error(tmp_path / "run")[zhao2018.F1_ERROR] == pytest.approx(100 * (1 - result["sample_f1"]))
         assert result["sample_f1"] > 0.7
+
+
+def test_the_baseline_learns_from_all_that_the_networks_learn_from(tmp_path, monkeypatch):
+    write_texts(tmp_path / "train.tsv", 100, 0)
+    write_texts(tmp_path / "test.tsv", 30, 1)
+    sizes, fit = [], zhao2018.fit_tfidf
+    monkeypatch.setattr(zhao2018, "fit_tfidf", lambda train, *options: sizes.append(len(train)) or fit(train, *options))
+    for validation in (0.2, 0.0):
+        zhao2018.run_tfidf(RunConfig(data=str(tmp_path), validation=validation), tmp_path / "run")
+    assert sizes == [80] * 5 + [90] * 4 + [100]
 
 
 def test_a_class_that_no_training_text_has_alone_has_no_probability():
@@ -62,6 +72,7 @@ def test_rows_of_both_scales():
     assert {"routing": "em"} in options
     assert {row.config.text.vectors for row in full} == {zhao2018.VECTORS, None}
     assert all(row.config.text.vectors is None for row in quick)
+    assert {row.config.data for row in full if row.config.validation} == set(zhao2018.WITH_VALIDATION)
     evidence = {row.config.data for row in full if row.config.model_options.get("word_evidence") is False}
     assert evidence == set(zhao2018.WITHOUT_EVIDENCE)
 
