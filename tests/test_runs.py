@@ -30,6 +30,11 @@ def config(pairs, **options) -> RunConfig:
     return RunConfig(**(common | {"training": training} | options))
 
 
+def test_options_given_as_tuples_are_read_as_they_were_written(pairs):
+    settings = config(pairs, model="matrix-capsnet-small", model_options={"types": (4, 4, 4)})
+    assert RunConfig.read(write(settings, pairs.parent / "tuples")) == settings
+
+
 def test_validation_by_instance_shows_objects_that_training_never_sees(pairs):
     settings = config(pairs, validation_instances=1)
     train, validation = runs.hold_out(settings, load_data(pairs).train)

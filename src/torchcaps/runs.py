@@ -86,6 +86,11 @@ class RunConfig:
             check_count("num_test", self.num_test, least=0)
         if not 0 <= self.validation < 1:
             raise ValueError(f"validation must be a share in [0, 1), got {self.validation}")
+        # A run that is read again must equal the one that was written, and JSON knows no tuples.
+        options = {
+            name: list(value) if isinstance(value, tuple) else value for name, value in self.model_options.items()
+        }
+        object.__setattr__(self, "model_options", options)
 
     @classmethod
     def read(cls, folder: Path) -> "RunConfig":
