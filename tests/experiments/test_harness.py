@@ -159,6 +159,19 @@ def test_lines_are_means_over_seeds():
     assert single.deviation is None
 
 
+def test_rows_are_chosen_by_parts_of_their_names_or_by_a_whole_name():
+    longer = [replace(row, name=f"{row.name}, longer") for row in make_rows("quick", "digits")]
+    experiment = replace(EXPERIMENT, rows=lambda scale, data: [*make_rows(scale, data), *longer])
+
+    def chosen(*only):
+        return [row.name for row in experiment.choose_rows("quick", only=only)]
+
+    assert len(chosen()) == 4
+    assert chosen("no rou") == chosen("second") == ["no routing", "no routing, longer"]
+    assert chosen("no routing") == ["no routing"]
+    assert chosen("no routing", "A &") == ["A & b", "no routing", "A & b, longer"]
+
+
 def test_at_the_command_line(noise, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("torchcaps.experiments.find_experiment", lambda name: EXPERIMENT)
     command = ["reproduce", "made", "--data", str(noise), "--out", str(tmp_path)]

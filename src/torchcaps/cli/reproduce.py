@@ -38,7 +38,8 @@ class Reproduce:
     """Folder of runs, table and figure; by default runs/NAME-quick or runs/NAME-full."""
 
     only: tuple[str, ...] = ()
-    """Run only rows whose group or name contains one of these texts; the table shows all that are finished."""
+    """Run only rows whose group or name contains one of these texts, or the one row that has it as its whole name; the
+    table shows all that are finished."""
 
     data: str | None = None
     """Name or path of the data, instead of the experiment's own."""

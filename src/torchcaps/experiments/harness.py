@@ -107,10 +107,19 @@ class Experiment:
     remark: str = ""
 
     def choose_rows(self, scale: Scale, data: str | None = None, only: Sequence[str] = ()) -> list[Row]:
-        """The rows whose name or group contains one of the given texts; all of them without any."""
+        """The rows whose name or group contains one of the given texts; all of them without any.
+
+        The whole name of a row stands for this row alone, although others may begin with it.
+        """
         rows = list(self.rows(scale, data or self.data[scale]))
         assert len({row.folder for row in rows}) == len(rows), "two rows would share a folder"
-        chosen = [row for row in rows if not only or any(text in (f"{row.group}: {row.name}") for text in only)]
+        whole = {row.name for row in rows if row.name in only}
+        parts = [text for text in only if text not in whole]
+        chosen = [
+            row
+            for row in rows
+            if not only or row.name in whole or any(text in f"{row.group}: {row.name}" for text in parts)
+        ]
         if not chosen:
             raise ValueError(
                 f"no row of {self.name} contains {', '.join(only)}; there are {', '.join(r.name for r in rows)}"
