@@ -4,6 +4,8 @@
 // [vector][inner * outer] registers. `Shape<4, 4, 4>` is known to the compiler (matrix capsules); `AnyShape`
 // takes everything else.
 #pragma once
+#include <type_traits>
+
 #include "simd.h"
 #include "votes.h"
 
@@ -37,6 +39,14 @@ inline void keep(V& value) {
 #endif
 }
 
+// Calls body(integral constant Size, first) on blocks that cover 0 .. count: as many as fit of Size, then of its half.
+// Sums in a block do not wait for each other.
+template <int Size = 8, class Body>
+inline void in_blocks(int count, Body&& body, int first = 0) {
+  for (; first + Size <= count; first += Size) body(std::integral_constant<int, Size>(), first);
+  if constexpr (Size > 1) in_blocks<Size / 2>(count, body, first);
+}
+
 // delta = pose * weight - centre; with `with_distance` also distance = sum over entries of delta^2 * precision.
 template <bool with_distance, class T>
 inline void centred_votes(const AnyShape& shape, const T* pose, const Vec<T>* weight, const Vec<T>* centre,
@@ -44,13 +54,17 @@ inline void centred_votes(const AnyShape& shape, const T* pose, const Vec<T>* we
   for (int v = 0; v < vectors; v++) {
     Vec<T> total{};
     for (int r = 0; r < shape.rows; r++) {
-      for (int c = 0; c < shape.outer; c++) {
+      in_blocks(shape.outer, [&](auto size, int c) {
         const int h = r * shape.outer + c;
-        Vec<T> x = -centre[h];
-        for (int k = 0; k < shape.inner; k++) x += weight[k * shape.outer + c] * pose[r * shape.inner + k];
-        delta[h] = x;
-        if (with_distance) total += x * x * precision[h];
-      }
+        Vec<T> x[size];
+        for (int i = 0; i < size; i++) x[i] = -centre[h + i];
+        for (int k = 0; k < shape.inner; k++)
+          for (int i = 0; i < size; i++) x[i] += weight[k * shape.outer + c + i] * pose[r * shape.inner + k];
+        for (int i = 0; i < size; i++) {
+          delta[h + i] = x[i];
+          if (with_distance) total += x[i] * x[i] * precision[h + i];
+        }
+      });
     }
     if (with_distance) distance[v] = total;
     weight += shape.inner * shape.outer;
@@ -103,11 +117,13 @@ inline void add_pose_gradient(const AnyShape& shape, const Vec<T>* grad_vote, co
                               Vec<T>* grad_pose) {
   for (int v = 0; v < vectors; v++) {
     for (int r = 0; r < shape.rows; r++) {
-      for (int k = 0; k < shape.inner; k++) {
-        Vec<T> total = grad_pose[r * shape.inner + k];
-        for (int c = 0; c < shape.outer; c++) total += grad_vote[r * shape.outer + c] * weight[k * shape.outer + c];
-        grad_pose[r * shape.inner + k] = total;
-      }
+      in_blocks(shape.inner, [&](auto size, int k) {
+        Vec<T> total[size];
+        for (int i = 0; i < size; i++) total[i] = grad_pose[r * shape.inner + k + i];
+        for (int c = 0; c < shape.outer; c++)
+          for (int i = 0; i < size; i++) total[i] += grad_vote[r * shape.outer + c] * weight[(k + i) * shape.outer + c];
+        for (int i = 0; i < size; i++) grad_pose[r * shape.inner + k + i] = total[i];
+      });
     }
     grad_vote += shape.size;
     weight += shape.inner * shape.outer;

@@ -32,7 +32,10 @@ class Reproduce:
     """The data and the training times of the table."""
 
     seeds: int = 1
-    """Seeds of every row: 0, 1, ...; every row is run with the first before any is with the next."""
+    """Seeds of every row; every row is run with the first before any is with the next."""
+
+    first_seed: int = 0
+    """The first of the seeds, so that several machines can share the work."""
 
     out: Path | None = None
     """Folder of runs, table and figure; by default runs/NAME-quick or runs/NAME-full."""
@@ -65,6 +68,7 @@ class Reproduce:
         if self.quick and self.full:
             raise ValueError("--quick and --full exclude each other; give one of them")
         check_count("--seeds", self.seeds)
+        check_count("--first-seed", self.first_seed, least=0)
         scale: Scale = "quick" if self.quick else "full"
         folder = self.out or Path("runs") / f"{self.name}-{scale}"
         rows = experiment.choose_rows(scale, self.data)
@@ -98,6 +102,7 @@ class Reproduce:
                     chosen,
                     folder,
                     num_seeds=self.seeds,
+                    first_seed=self.first_seed,
                     reuse=self.reuse,
                     on_start=lambda row, seed: console.print(f"[bold]{row.name}[/bold], seed {seed}", soft_wrap=True),
                     on_event=progress.on_event,

@@ -148,6 +148,7 @@ def run_rows(
     folder: Path,
     *,
     num_seeds: int = 1,
+    first_seed: int = 0,
     reuse: Sequence[Path] = (),
     on_start: Callable[[Row, int], None] | None = None,
     on_event: Callable[[Event], None] | None = None,
@@ -158,7 +159,8 @@ def run_rows(
     Args:
         rows: what to run.
         folder: of the experiment.
-        num_seeds: seeds 0, 1, ... of every row.
+        num_seeds: how many seeds of every row.
+        first_seed: the seeds are this one and those that follow.
         reuse: folders of other experiments; a run that was trained there, or for another row here, with the same
             configuration is taken from there.
         on_start: told which row and seed comes next.
@@ -166,7 +168,7 @@ def run_rows(
         on_finish: told of every run that was trained here.
     """
     finished = []
-    for seed in range(num_seeds):
+    for seed in range(first_seed, first_seed + num_seeds):
         for row in rows:
             done = read_run(row, seed, folder)
             if done is None:
