@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -27,9 +28,13 @@ def loop(augmentation: Augmentation, images: torch.Tensor, seed: int) -> torch.T
     """The docstring of Augmentation, one pixel at a time, in double precision."""
     source, results = generator(seed), []
     for image in images.double():
-        down, right, rotation, scale, shear, crop_row, crop_column, contrast, brightness = torch.rand(
-            9, generator=source
+        is_mirrored = augmentation.mirror is not None
+        down, right, rotation, scale, shear, crop_row, crop_column, contrast, brightness, *mirror = torch.rand(
+            9 + is_mirrored, generator=source
         ).tolist()
+        if mirror and mirror[0] < 0.5:
+            image = torch.stack([torch.stack([row.flip(0) for row in plane]) for plane in image])
+            image = torch.stack(list(image)[::-1]) if augmentation.mirror == "stereo" else image
         num_shifts = 2 * augmentation.shift + 1
         down, right = int(down * num_shifts) - augmentation.shift, int(right * num_shifts) - augmentation.shift
         angle = math.radians((2 * rotation - 1) * augmentation.rotation)
@@ -73,8 +78,10 @@ def loop(augmentation: Augmentation, images: torch.Tensor, seed: int) -> torch.T
         Augmentation(contrast=0.8),
         Augmentation(brightness=0.3),
         ALL,
+        replace(ALL, mirror="plain"),
+        replace(ALL, mirror="stereo"),
     ],
-    ids=["shift", "rotation", "scale", "shear", "crop", "contrast", "brightness", "all"],
+    ids=["shift", "rotation", "scale", "shear", "crop", "contrast", "brightness", "all", "plain", "stereo"],
 )
 def test_a_batch_is_the_loop_over_its_images(augmentation):
     images = torch.rand(5, 2, 11, 13)
@@ -126,6 +133,16 @@ def test_one_option_does_not_disturb_another():
     assert amount[:, 0].abs().max() > 0.1
 
 
+@pytest.mark.parametrize(("mirror", "first", "second"), [("plain", 2, 12), ("stereo", 12, 2)])
+def test_half_of_the_images_are_mirrored(mirror, first, second):
+    """A mirrored pair of cameras changes places, so that what is near stays near."""
+    images = torch.tensor([[0.0, 1.0, 2.0], [10.0, 11.0, 12.0]]).view(1, 2, 1, 3).expand(4000, -1, -1, -1)
+    found = Augmentation(mirror=mirror)(images, generator())
+    values, counts = found[:, :, 0, 0].unique(dim=0, return_counts=True)
+    assert sorted(values.tolist()) == sorted([[0, 10], [first, second]])
+    assert counts.min() > 1850  # 2000 expected, deviation 31.6
+
+
 def test_shifts_move_whole_pixels_evenly_within_their_range():
     images = torch.zeros(4000, 1, 9, 9)
     images[:, 0, 4, 4] = 0.7
@@ -171,6 +188,7 @@ def test_a_quarter_turn_with_positive_angle_turns_columns_into_rows():
         ({"brightness": "much"}, "brightness must be a finite number"),
         ({"contrast": 1.5}, "contrast must be at most 1"),
         ({"crop": (0, 5)}, "crop height must be at least 1"),
+        ({"mirror": "upside down"}, "mirror must be one of"),
     ],
 )
 def test_wrong_options_are_named(options, message):

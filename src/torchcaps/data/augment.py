@@ -4,20 +4,22 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torchcaps.checks import check_count
+from torchcaps.checks import check_choice, check_count
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
-# Each image draws this many numbers whatever is switched on, so that one option does not disturb another.
+# Each image draws this many numbers whatever is switched on, so that one option does not disturb another; mirrors draw
+# one more where they are, so that runs older than they can be done again.
 DRAWS = ("down", "right", "rotation", "scale", "shear", "crop_row", "crop_column", "contrast", "brightness")
+MIRRORS = ("plain", "stereo")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """Random shift, affine map, crop, contrast and brightness, drawn anew for each image.
+    """Random mirror, shift, affine map, crop, contrast and brightness, drawn anew for each image.
 
-    A point p of an image, seen from its centre, moves to s R(a) [[1, k], [0, 1]] p + t. What comes from outside the
+    Half of the images are mirrored, if any are. A point p of an image, seen from its centre, moves to s R(a) [[1, k], [0, 1]] p + t. What comes from outside the
     image is 0: black for images in [0, 1], the mean of the image for standardised ones. Without rotation, scale
     and shear a shift moves pixels and interpolates nothing. Then the crop is taken; then, channel by channel,
     x -> mean + c (x - mean) + b. Values are not clamped.
@@ -30,6 +32,8 @@ class Augmentation:
         brightness: b lies between -brightness and brightness.
         contrast: c lies between 1 - contrast and 1 + contrast.
         crop: (height, width) of a crop at a random place; the whole image when not given.
+        mirror: "plain" turns left and right around; "stereo" also the order of the channels, which are cameras from left
+            to right: in a mirror the left eye sees what the right one would.
 
     Example:
         >>> import torch
@@ -48,8 +52,11 @@ class Augmentation:
     brightness: float = 0.0
     contrast: float = 0.0
     crop: tuple[int, int] | None = None
+    mirror: str | None = None
 
     def __post_init__(self) -> None:
+        if self.mirror is not None:
+            check_choice("mirror", self.mirror, MIRRORS)
         check_count("shift", self.shift, least=0)
         for name in ("rotation", "scale", "shear", "brightness", "contrast"):
             value = getattr(self, name)
@@ -78,8 +85,11 @@ class Augmentation:
         if self.crop is not None and (self.crop[0] > images.shape[2] or self.crop[1] > images.shape[3]):
             raise ValueError(f"a crop of {self.crop} does not fit into images of {tuple(images.shape[2:])}")
         uniform = self.draw(len(images), generator)
-        draws = dict(zip(DRAWS, uniform.to(images.device).unbind(1), strict=True))
+        draws = dict(zip(self._draws, uniform.to(images.device).unbind(1), strict=True))
 
+        if self.mirror is not None:
+            mirrored = images.flip((1, 3) if self.mirror == "stereo" else 3)
+            images = torch.where(draws["mirror"].view(-1, 1, 1, 1) < 0.5, mirrored, images)
         down_B, right_B = (_whole(draws[name], -self.shift, self.shift) for name in ("down", "right"))
         if self.rotation or self.scale or self.shear:
             images = warp(images, self._inverse_maps(draws), down_B, right_B)
@@ -111,11 +121,15 @@ class Augmentation:
         entries = (cosine_B + shear_B * sine_B, sine_B - shear_B * cosine_B, -sine_B, cosine_B)
         return torch.stack(entries, dim=1).unflatten(1, (2, 2))
 
+    @property
+    def _draws(self) -> tuple[str, ...]:
+        return DRAWS if self.mirror is None else (*DRAWS, "mirror")
+
     def draw(self, num: int, generator: "Generator") -> "Tensor":
         """The random numbers of `num` images, (num, draws); also a way to skip those of images that come before."""
         import torch
 
-        return torch.rand(num, len(DRAWS), generator=generator, device=generator.device)
+        return torch.rand(num, len(self._draws), generator=generator, device=generator.device)
 
 
 def _between(uniform: "Tensor", low: float, high: float) -> "Tensor":
