@@ -66,6 +66,8 @@ def test_every_row_comes_before_the_next_seed_and_nothing_is_done_twice(noise, t
     accuracy = json.loads((tmp_path / "a-b" / "seed-1" / "result.json").read_text())["accuracy"]
     assert finished[2].measures == {TEST_ERROR: 100 * (1 - accuracy)}
     assert len(finished_runs(rows, tmp_path)) == 4
+    run_rows(rows[:1], tmp_path, num_seeds=2, first_seed=1)
+    assert trained[4:] == [("cnn-small", 2)]
     changed = [replace(rows[0], config=replace(rows[0].config, num_train=20))]
     with pytest.raises(ValueError, match="holds another run than 'A & b' is today; give another folder with --out"):
         run_rows(changed, tmp_path)

@@ -94,6 +94,8 @@ def test_the_start():
     torch.testing.assert_close(matrix.weight.mean((0, 1)), torch.eye(4), rtol=0, atol=0.02)
     assert (matrix.weight - torch.eye(4)).std().item() == pytest.approx(0.1, rel=0.02)
     assert not matrix.bias.any()
+    nearer = nn.DenseCaps(200, 10, 16, 16, pose="matrix", routing=nn.EMRouting(), weight_std=0.03)
+    assert (nearer.weight - torch.eye(4)).std().item() == pytest.approx(0.03, rel=0.02)
 
 
 def test_errors():

@@ -15,17 +15,23 @@ def rows(scale: Scale, data: str) -> list[Row]:
     """Every row differs from the first in one thing."""
     stronger = replace(AUGMENTATION, brightness=1.0, contrast=0.8)
     unwarped = replace(AUGMENTATION, scale=0.0, rotation=0.0, shear=0.0)
+    nearer = {"weight_std": 0.03}
     variants: list[tuple[str, dict[str, Any]]] = [
         ("base", {}),
         ("t = 3", {"routing": {"num_iterations": 3}}),
+        ("t = 3, transformations start nearer", {"routing": {"num_iterations": 3}} | nearer),
+        ("transformations start nearer", nearer),
         ("window competition", {"routing": {"competition": "window"}}),
         ("cost scale of the paper", {"routing": {"cost_scale": "paper"}}),
         ("batch norm", {"batch_norm": True}),
-        ("batches of 32", {"training": {"batch_size": 32, "learning_rate": 2e-3}}),
-        ("batches of 16", {"training": {"batch_size": 16, "learning_rate": 1.5e-3}}),
-        ("batch norm, batches of 16", {"batch_norm": True, "training": {"batch_size": 16, "learning_rate": 1.5e-3}}),
+        ("batches of 16", {"training": {"batch_size": 16, "learning_rate": SETTINGS["learning_rate"] / 2}}),
         ("stronger brightness and contrast", {"training": {"augmentation": stronger}}),
         ("no scale, rotation and shear", {"training": {"augmentation": unwarped}}),
+        ("mirrored pairs", {"training": {"augmentation": replace(AUGMENTATION, mirror="stereo")}}),
+        (
+            "mirrored pairs, no scale, rotation and shear",
+            {"training": {"augmentation": replace(unwarped, mirror="stereo")}},
+        ),
         ("capsule dropout 0.1", {"capsule_dropout": 0.1}),
         ("capsule dropout 0.3", {"capsule_dropout": 0.3}),
         ("pose noise 0.1", {"pose_noise": 0.1}),

@@ -22,6 +22,8 @@ class MatrixCapsNet(ImageModel):
         coordinates: add the place of a child to its vote for a class.
         batch_norm: after the first convolution.
         pose: "matrix", or "vector" for 16-vectors with 16 x 16 transformations.
+        weight_std: how far transformations lie from the identity at the start, or from 0 for vectors; None for the
+            layers' own.
         capsule_dropout, pose_noise: in training, on the children of all three routed layers; see
             `torchcaps.nn.CapsuleNoise`.
 
@@ -49,6 +51,7 @@ class MatrixCapsNet(ImageModel):
         coordinates: bool = True,
         batch_norm: bool = False,
         pose: str = "matrix",
+        weight_std: float | None = None,
         capsule_dropout: float = 0.0,
         pose_noise: float = 0.0,
     ) -> None:
@@ -63,6 +66,7 @@ class MatrixCapsNet(ImageModel):
             coordinates=coordinates,
             batch_norm=batch_norm,
             pose=pose,
+            weight_std=weight_std,
             capsule_dropout=capsule_dropout,
             pose_noise=pose_noise,
         )
@@ -71,13 +75,14 @@ class MatrixCapsNet(ImageModel):
             return create_routing(routing, **(routing_options or {}))
 
         size, (first, second, third) = self.pose_size, types
+        layer: dict[str, Any] = {"pose": pose, "weight_std": weight_std}
         self.features = matrix_stem(image_shape[0], channels, batch_norm=batch_norm)
         self.noise = CapsuleNoise(dropout=capsule_dropout, pose_noise=pose_noise)
         self.primary = PrimaryMatrixCaps(channels, first, size)
-        self.conv1 = ConvCaps2d(first, second, size, size, 3, 2, pose=pose, routing=new_routing())
-        self.conv2 = ConvCaps2d(second, third, size, size, 3, 1, pose=pose, routing=new_routing())
+        self.conv1 = ConvCaps2d(first, second, size, size, 3, 2, routing=new_routing(), **layer)
+        self.conv2 = ConvCaps2d(second, third, size, size, 3, 1, routing=new_routing(), **layer)
         self.class_capsules = ClassCaps(
-            third, num_classes, size, size, pose=pose, coordinates=coordinates, routing=new_routing()
+            third, num_classes, size, size, coordinates=coordinates, routing=new_routing(), **layer
         )
 
     def forward(self, images: Tensor, classes: Tensor | None = None) -> ModelOutput:

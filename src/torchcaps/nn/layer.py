@@ -15,6 +15,7 @@ from torchcaps.votes import POSES, WEIGHTS, LinearVotes, Weight
 
 # Vector layers start so that children of this length keep it under uniform coupling, and longer ones grow.
 LEAST_LENGTH = 1 / 8
+MATRIX_STD = 0.1  # of matrices around the identity
 
 
 class CapsuleLayer(nn.Module):
@@ -33,7 +34,8 @@ class CapsuleLayer(nn.Module):
         weights: "full", "shared" or "factorised".
         bias: add a learned vector to every vote, one per transformation.
         normalise_weights: divide every matrix by its Frobenius norm; None leaves it to the routing.
-        weight_std: standard deviation at the start, None for the above.
+        weight_std: standard deviation at the start, around 0 for vectors and around the identity for matrices; None for
+            the above.
     """
 
     def __init__(
@@ -82,9 +84,9 @@ class CapsuleLayer(nn.Module):
     def reset_parameters(self) -> None:
         """Set weights, bias and what the routing learns back to their start."""
         if self.child_weight is not None:
-            _near_identity(self.child_weight)
+            _near_identity(self.child_weight, MATRIX_STD)
         if self.pose == "matrix":
-            _near_identity(self.weight)
+            _near_identity(self.weight, self.weight_std or MATRIX_STD)
         else:
             nn.init.normal_(self.weight, std=self.weight_std or self._alive_std())
         if self.bias is not None:
@@ -157,6 +159,6 @@ def _frobenius(weight: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _near_identity(weight: Tensor) -> None:
-    nn.init.normal_(weight, std=0.1)
+def _near_identity(weight: Tensor, std: float) -> None:
+    nn.init.normal_(weight, std=std)
     weight += torch.eye(weight.shape[-1], device=weight.device, dtype=weight.dtype)
