@@ -19,10 +19,10 @@ MIRRORS = ("plain", "stereo")
 class Augmentation:
     """Random mirror, shift, affine map, crop, contrast and brightness, drawn anew for each image.
 
-    Half of the images are mirrored, if any are. A point p of an image, seen from its centre, moves to s R(a) [[1, k], [0, 1]] p + t. What comes from outside the
-    image is 0: black for images in [0, 1], the mean of the image for standardised ones. Without rotation, scale
-    and shear a shift moves pixels and interpolates nothing. Then the crop is taken; then, channel by channel,
-    x -> mean + c (x - mean) + b. Values are not clamped.
+    Half of the images are mirrored, if any are. A point p of an image, seen from its centre, moves to
+    s R(a) [[1, k], [0, 1]] p + t. What comes from outside the image is 0: black for images in [0, 1], the mean of the
+    image for standardised ones. Without rotation, scale and shear a shift moves pixels and interpolates nothing. Then
+    the crop is taken; then, channel by channel, x -> mean + c (x - mean) + b. Values are not clamped.
 
     Args:
         shift: t is a whole number of pixels up to this, in each direction. CapsNet on MNIST: 2.
@@ -32,8 +32,8 @@ class Augmentation:
         brightness: b lies between -brightness and brightness.
         contrast: c lies between 1 - contrast and 1 + contrast.
         crop: (height, width) of a crop at a random place; the whole image when not given.
-        mirror: "plain" turns left and right around; "stereo" also the order of the channels, which are cameras from left
-            to right: in a mirror the left eye sees what the right one would.
+        mirror: "plain" turns left and right around; "stereo" also the order of the channels, which are cameras from
+            left to right: in a mirror the left eye sees what the right one would.
 
     Example:
         >>> import torch
