@@ -155,6 +155,24 @@ def test_all_processes_do_the_same(tmp_path):
     assert "[9, 0]; the folder of a run must be the same on all machines" in second["refused"]
 
 
+# Whatever is still on its way to the other process when the script is over.
+HASTY = """
+import torch
+from torchcaps.training.processes import processes
+
+processes("cpu")
+for _ in range(20):
+    torch.distributed.all_reduce(torch.ones(10), async_op=True)
+"""
+
+
+def test_a_process_may_end_while_messages_are_on_their_way(tmp_path):
+    script = tmp_path / "hasty.py"
+    script.write_text(HASTY)
+    ended = launch(script, [])
+    assert ended.returncode == 0, ended.stderr
+
+
 def test_restarts_on_several_machines_need_a_new_store(monkeypatch):
     started = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_MAX_RESTARTS": "3", "GROUP_WORLD_SIZE": "2"}
     for name, value in started.items():

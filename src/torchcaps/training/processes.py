@@ -1,8 +1,10 @@
 """Which of several processes this one is, on which device it computes, and how it ends: told to, or with another."""
 
+import atexit
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +20,7 @@ REPLICATED = (
     DistributedType.MULTI_NPU,
     DistributedType.MULTI_XPU,
 )
+SECONDS_TO_SETTLE = 0.5
 
 
 class ProcessLost(ConnectionError):
@@ -48,9 +51,14 @@ def processes(device: str = "auto") -> PartialState:
     if device not in ("auto", *kinds):
         raise ValueError(f"device {device!r} is not here; choose one of auto, {', '.join(kinds)}")
     on_cpu = device == "cpu" or found is None
-    if not PartialState._shared_state:  # the first time
+    is_first_time = not PartialState._shared_state
+    if is_first_time:
         join_after_restart()
     state = PartialState(cpu=on_cpu)
+    if is_first_time and state.num_processes > 1:
+        # A thread of gloo that frees the last tensors it has sent when Python is already being taken down aborts the
+        # whole process (Python before 3.14), and torch does not wait for these threads where DDP has used them.
+        atexit.register(time.sleep, SECONDS_TO_SETTLE)
     if (str(state.device) == "cpu") != on_cpu and state.num_processes == 1:
         PartialState._reset_state()  # an earlier run in this process was on another device
         state = PartialState(cpu=on_cpu)
