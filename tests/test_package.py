@@ -27,7 +27,7 @@ FLOORS = {
     "encoding": 1,
     "native": 3,
     "environment": 4,
-    "doctor": 5,
+    "doctor": 7,
     "routing": 4,
     "nn": 5,
     "models": 6,
@@ -71,7 +71,7 @@ def test_imports_point_one_way():
 def test_kernels_never_import_the_specification():
     for path in SOURCE.rglob("fused*.py"):
         imports = [line for line in path.read_text().splitlines() if re.match(r"\s*(from|import) ", line)]
-        assert not any(re.search(r"reference import (?!KAPPA|LEAST_MASS)", line) for line in imports), path
+        assert not any("reference import" in line for line in imports), path
 
 
 def test_every_public_name_resolves():

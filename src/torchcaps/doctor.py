@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 
 from torchcaps import __version__
+from torchcaps.data.home import VARIABLE, home
 from torchcaps.native import library
 from torchcaps.routing import explain
 from torchcaps.routing.dynamic.api import dynamic_routing
@@ -109,7 +110,7 @@ def _huge_pages() -> Finding:
 
 
 def _compiler() -> Finding:
-    compiler = os.environ.get("CXX", "c++")
+    compiler = os.environ.get("CXX") or "c++"
     found = shutil.which(compiler.split()[0])
     if found is not None:
         return Finding("C++ compiler", found)
@@ -117,16 +118,16 @@ def _compiler() -> Finding:
 
 
 def _data() -> Finding:
-    home = os.environ.get("TORCHCAPS_DATA")
-    if home is None:
+    folder = home()
+    if folder.is_dir():
+        return Finding("data folder", str(folder))
+    if not os.environ.get(VARIABLE):
         return Finding(
             "data folder",
-            "TORCHCAPS_DATA is not set",
-            "only for sets by name, such as mnist; see torchcaps train --help",
+            f"{VARIABLE} is not set",
+            "only for sets by name, such as mnist: `torchcaps data fetch mnist` makes the folder data/",
         )
-    if not Path(home).is_dir():
-        return Finding("data folder", f"{home} is not a folder", "set TORCHCAPS_DATA to one")
-    return Finding("data folder", home)
+    return Finding("data folder", f"{folder} is not a folder", f"set {VARIABLE} to one")
 
 
 def _optional() -> list[Finding]:

@@ -23,6 +23,7 @@ from torchcaps.data import (
     split_validation,
     validation_by_instance,
 )
+from torchcaps.data.load import is_image_folder
 from torchcaps.data.text import TextOptions
 from torchcaps.environment import environment
 from torchcaps.files import lock_folder, sync, temporary_path, whole_file, write_json, writing
@@ -39,6 +40,7 @@ from torchcaps.viz import training_report
 
 CONFIG, ENVIRONMENT, RESULT, MODEL, REPORT = "config.json", "environment.json", "result.json", "model", "report.png"
 MISTAKES = "mistakes.tsv"
+FROM_DATA = {"image_shape", "num_classes", "num_tokens", "multi_label"}
 DEFAULT_MODELS = {"image": "capsnet-small", "text": "text-capsule-a"}
 
 
@@ -86,6 +88,9 @@ class RunConfig:
             check_count("num_test", self.num_test, least=0)
         if not 0 <= self.validation < 1:
             raise ValueError(f"validation must be a share in [0, 1), got {self.validation}")
+        needs_validation = self.training.early_stopping is not None or self.training.schedule == "plateau"
+        if needs_validation and self.validation == 0 and not self.validation_instances:
+            raise ValueError("early stopping and plateaus need validation data; give a validation above 0")
         # A run that is read again must equal the one that was written, and JSON knows no tuples.
         options = {
             name: list(value) if isinstance(value, tuple) else value for name, value in self.model_options.items()
@@ -169,7 +174,8 @@ def _run(config: RunConfig, folder: Path, on_event: Callable[[Event], None] | No
 
 def load_run_data(config: RunConfig) -> DataSet:
     """The data of a run, cut to what it uses; every seed is tested on the same examples, unless there are folds."""
-    data = load_data(config.data, columns=config.text.columns())
+    image_size = config.image_size if is_image_folder(config.data) else None
+    data = load_data(config.data, image_size=image_size, columns=config.text.columns())
     train, test = data.train, data.test
     if config.folds and test is None:
         fold = np.random.default_rng(0).permutation(len(train)) % config.folds == config.training.seed % config.folds
@@ -204,8 +210,11 @@ def new_model(config: RunConfig, data: DataSet) -> Model:
     train = data.train
     kind = "text" if isinstance(train, TextSet) else "image"
     name = config.model or DEFAULT_MODELS[kind]
+    if taken := sorted(FROM_DATA & config.model_options.keys()):
+        raise ValueError(f"{taken[0]} is no option of the model: it comes from the data")
     if name in list_models() and name not in list_models(kind):
         raise ValueError(f"{name} does not take {kind}s; choose one of {', '.join(list_models(kind))}")
+    _check_kind(config, kind)
     if isinstance(train, TextSet):
         return new_text_model(
             name,
@@ -233,6 +242,15 @@ def new_model(config: RunConfig, data: DataSet) -> Model:
     )
     model.preprocessing, model.labels = preprocessing, data.class_names
     return model
+
+
+def _check_kind(config: RunConfig, kind: str) -> None:
+    """Raise if the run was told something about texts and has images, or the other way round."""
+    usual = RunConfig()
+    others = {"text": ("image_size", "scaling"), "image": ("text",)}[kind]
+    if wrong := [name for name in others if getattr(config, name) != getattr(usual, name)]:
+        other = "images" if kind == "text" else "texts"
+        raise ValueError(f"{config.data} holds {kind}s, and the options of {wrong[0]} are for {other}; leave them away")
 
 
 def scores(answers: np.ndarray, labels: np.ndarray) -> dict[str, float]:

@@ -57,7 +57,7 @@ def test_json_says_everything(saved, tmp_path, capsys):
         (["--data", "DATA", "--epsilons", "2"], "epsilon must lie in [0, 1]"),
         (["--data", "DATA", "--num-images", "0"], "--num-images must be at least 1"),
         ([], "give --data NAME or PATH"),
-        (["--data", "digits"], "digits has other classes than"),
+        (["--data", "digits"], "digits has 10 classes and the model 2"),
         (["--data", "DATA", "--transfer", "capsnet-small-mnist"], "knows other classes"),
     ],
 )

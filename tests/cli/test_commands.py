@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from torchcaps.cli import main
+from torchcaps.cli.train import parse_option
 
 TINY = [
     "--model",
@@ -96,6 +97,14 @@ def test_a_finished_run_can_be_resumed(trained, capsys):
         (["train", "--model", "capsnet-smal"], "did you mean 'capsnet-small'"),
         (["train", "--routing", "kmean"], "did you mean 'kmeans'"),
         (["train", "--option", "reconstruct"], "--option takes name=value"),
+        (["train", "--option", "routing_options={num_iterations:2}"], "put the option in single quotes"),
+        (["train", "--option", "reconstuct=false"], "did you mean 'reconstruct'?"),
+        (["train", "--option", "num_classes=3"], "num_classes is no option of the model: it comes from the data"),
+        (["train", "--vectors", "some.txt"], "digits holds images, and the options of text are for texts"),
+        (["train", "--data", "movie-snippets", "--standardise"], "the options of scaling are for images"),
+        (["train", "--early-stopping", "2", "--validation", "0"], "need validation data"),
+        (["evaluate", "capsnet-small-mnist", "--data", "letters"], "it has none that is called 'a' but 0, 1, 2"),
+        (["evaluate", "unfinished"], "not finished; go on with: torchcaps train --resume unfinished"),
         (["train", "--resume", "nothing"], "nothing is not a run folder"),
         (["evaluate", "nothing"], "no model at 'nothing'"),
         (["predict", "nothing", "x.png"], "no model at 'nothing'"),
@@ -103,6 +112,11 @@ def test_a_finished_run_can_be_resumed(trained, capsys):
 )
 def test_wrong_input_is_one_sentence(arguments, sentence, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / "letters" / name).mkdir(parents=True)
+        Image.new("L", (28, 28)).save(tmp_path / "letters" / name / "1.png")
+    (tmp_path / "unfinished").mkdir()
+    (tmp_path / "unfinished" / "environment.json").write_text("{}")
     assert main(arguments) == 2
     error = capsys.readouterr().err
     assert sentence in error
@@ -114,3 +128,8 @@ def test_models_and_doctor(capsys):
     assert "capsnet-small" in capsys.readouterr().out
     assert main(["doctor"]) == 0
     assert "fused kernels" in capsys.readouterr().out
+
+
+def test_options_as_python_and_json_write_them():
+    given = ["a=False", "b=true", "c=None", 'd={"x": 1}', "e=kmeans", "f=0.5"]
+    assert dict(map(parse_option, given)) == {"a": False, "b": True, "c": None, "d": {"x": 1}, "e": "kmeans", "f": 0.5}

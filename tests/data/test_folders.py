@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from torchcaps.data import load_data, read_image
+from torchcaps.data.sets import DataNotice
 
 
 def raw(*shape: int, seed: int = 0) -> np.ndarray:
@@ -29,13 +30,21 @@ def test_one_folder_per_class(tmp_path):
     (tmp_path / "dog" / "notes.txt").write_text("not an image")
     (tmp_path / ".cache").mkdir()
     (tmp_path / "README").write_text("not a class")
-    data = load_data(tmp_path)
+    with pytest.warns(DataNotice, match=r"1 of 3 files in .*dog do not end in .png, .jpg, .jpeg and are left out"):
+        data = load_data(tmp_path)
     assert data.class_names == ("cat", "dog")
     assert data.test is None
     assert data.train.labels.tolist() == [0, 1, 1]
     expected = [images["cat/x.PNG"], images["dog/a.png"], images["dog/b.png"]]
     assert np.array_equal(data.train.images, np.stack(expected))
     assert data.name == tmp_path.name
+
+
+def test_a_validation_folder_is_for_choices(tmp_path):
+    for name in ("train/a/1.png", "train/b/1.png", "val/b/1.png"):
+        save(tmp_path / name, raw(4, 4))
+    data = load_data(tmp_path)
+    assert (len(data.train), data.test, data.validation.labels.tolist()) == (2, None, [1])
 
 
 def test_training_and_test_folders(tmp_path):

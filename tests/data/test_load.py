@@ -86,12 +86,14 @@ def test_unknown_names_get_a_suggestion_and_a_place():
 
 def test_named_sets_say_where_their_files_belong(tmp_path, monkeypatch):
     monkeypatch.delenv("TORCHCAPS_DATA", raising=False)
-    with pytest.raises(FileNotFoundError, match=r"DATA/fashion-mnist and set TORCHCAPS_DATA=DATA"):
+    with pytest.raises(FileNotFoundError, match=r"into data/fashion-mnist, or set TORCHCAPS_DATA to the folder"):
         load_data("fashion-mnist")
     monkeypatch.setenv("TORCHCAPS_DATA", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match=r"fashion-mnist does not exist: put 60,000 training .* there"):
+    with pytest.raises(FileNotFoundError, match=r"is not embedded: put 60,000 training .* into .*fashion-mnist$"):
         load_data("fashion-mnist")
-    (tmp_path / "fashion-mnist").mkdir()
+    monkeypatch.delenv("TORCHCAPS_DATA")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data" / "fashion-mnist").mkdir(parents=True)  # where `torchcaps data fetch` puts it
     with pytest.raises(FileNotFoundError, match="train-images-idx3-ubyte"):
         load_data("fashion-mnist")
 

@@ -1,5 +1,7 @@
 """Image sets and the validation split."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from torchcaps.data import DataSet, ImageSet, choose_some, split_validation
+from torchcaps.data.sets import with_classes
 
 
 def make_set(labels, num_classes=None, shape=(4, 5)) -> ImageSet:
@@ -151,3 +154,20 @@ def test_some_examples_keep_the_shares_of_the_classes():
     assert choose_some(whole, 200, seed=3) is whole
     with pytest.raises(ValueError, match="num must be at least 1"):
         choose_some(whole, 0, seed=0)
+
+
+def test_classes_are_matched_by_name():
+    some = replace(make_set([0, 1, 1]), class_names=("dog", "cat"))
+    matched = with_classes(some, ("bird", "cat", "dog"), "pets")
+    assert (matched.labels.tolist(), matched.class_names) == ([2, 1, 1], ("bird", "cat", "dog"))
+    several = replace(make_set(np.eye(2, dtype=bool)), class_names=("dog", "cat"))
+    assert with_classes(several, ("bird", "cat", "dog"), "pets").labels.tolist() == [[0, 0, 1], [0, 1, 0]]
+    with pytest.raises(ValueError, match="pets has 2 classes and the model 2, and it has none that is called 'dog'"):
+        with_classes(some, ("bird", "cat"), "pets")
+
+
+def test_numbers_stand_for_any_names():
+    some = replace(make_set([0, 1, 1]), class_names=("0", "1"))
+    assert with_classes(some, ("b", "a"), "idx files") is some
+    with pytest.raises(ValueError, match="none that is called '0'"):
+        with_classes(some, ("c", "b", "a"), "idx files")

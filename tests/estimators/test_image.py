@@ -256,3 +256,17 @@ def test_verbose_shows_progress_and_silence_is_the_default(capsys):
 def test_the_package_imports_nothing_heavy():
     code = "import sys, torchcaps.estimators; assert not {'torch', 'sklearn'} & {*sys.modules}"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_another_range_than_in_training_is_refused(fitted):
+    images, labels = stripes()
+    with pytest.raises(ValueError, match="lie between 0 and 1 but lay between 0 and 255"):
+        fitted.predict(images / 255)
+    assert np.array_equal(fitted.predict(images.astype(float)), fitted.predict(images))
+    with pytest.raises(ValueError, match="scale them in the same way"):
+        classifier().fit(images / 255, labels).predict(images)
+
+
+def test_channels_come_last():
+    with pytest.raises(ValueError, match="channels come last"):
+        classifier().fit(np.zeros((4, 3, 12, 12), np.uint8), [0, 1, 0, 1])

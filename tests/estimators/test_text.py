@@ -102,3 +102,24 @@ def test_what_is_no_list_of_texts_is_refused(fitted, texts, message):
         fitted.predict(texts)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         classifier().fit(["a", "b"], ["x"])
+
+
+def test_a_table_of_one_column(fitted):
+    column = np.array(TEXTS, dtype=object)[:, None]
+    assert fitted.predict(column).tolist() == fitted.predict(TEXTS).tolist()
+    with pytest.raises(ValueError, match=r"one column of texts, got a table of shape \(36, 2\)"):
+        fitted.predict(np.hstack([column, column]))
+
+
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_every_text_has_a_label(missing):
+    with pytest.raises(ValueError, match="y must name a class for each input, but number 1 has none"):
+        classifier().fit(["a", "b", "c"], np.array(["x", missing, "y"], dtype=object))
+
+
+def test_options_of_training_are_heeded():
+    options = {"early_stopping": 1, "learning_rate": 1e-9}
+    assert classifier(epochs=30, training_options=options).fit(TEXTS, LABELS * 6).n_iter_ < 30
+    for wrong in ({"epochs": 0}, {"batch_size": 0}):
+        with pytest.raises(ValueError, match="must be at least 1, got 0"):
+            classifier(**wrong).fit(TEXTS, LABELS * 6)

@@ -101,10 +101,10 @@ class Attack:
 
         check_attackable(predictor.model)
         name, columns = Evaluate(run_folder=self.run_folder, data=self.data).source(predictor.model.card)
-        part = load_part(name, columns, predictor.labels, is_text=False, is_asked_for=self.data is not None)
+        part = load_part(name, columns, predictor.model, is_asked_for=self.data is not None)
         assert isinstance(part, ImageSet)
-        if len(part.class_names) != len(predictor.labels) or part.is_multi_label:
-            raise ValueError(f"{name} has other classes than {self.run_folder}")
+        if part.is_multi_label:
+            raise ValueError(f"an attack needs one class for each image; {name} has several")
         return part
 
     def outcomes(self, predictor: "Predictor", victims: dict[str, Any], part: "ImageSet") -> list[dict[str, Any]]:

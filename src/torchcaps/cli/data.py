@@ -26,7 +26,7 @@ class List:
 
         table = Table("name", "what it holds", "here")
         for name, source in known().items():
-            place = source.place or home(name)
+            place = source.place or belongs_to(name)
             table.add_row(
                 name, source.description, "embedded" if source.place else str(place) if place.exists() else "no"
             )
@@ -52,7 +52,7 @@ class Info:
         console.print(f"{self.name}: {source.description}")
         console.print(f"origin: {source.origin}")
         console.print(f"terms:  {source.terms}")
-        place = source.place or home(self.name)
+        place = source.place or belongs_to(self.name)
         console.print(f"here:   {place if place.exists() else 'no'}")
         if self.name in CATALOGUE:
             distribution = CATALOGUE[self.name]
@@ -91,7 +91,7 @@ class Fetch:
         from torchcaps.data.fetch import fetch
 
         check_choice("a dataset to fetch", self.name, (*CATALOGUE, "toys"))
-        folder, console = self.out or home(self.name), Console(highlight=False, soft_wrap=True)
+        folder, console = self.out or belongs_to(self.name), Console(highlight=False, soft_wrap=True)
         if self.name == "toys":
             from torchcaps.data.toys import write_toys
 
@@ -169,15 +169,12 @@ def known() -> "dict[str, Source | TextSource]":
     return SOURCES | TEXT_SOURCES
 
 
-def home(name: str) -> Path:
+def belongs_to(name: str) -> Path:
     """Where the files of a set belong."""
-    import os
-
-    from torchcaps.data.load import HOME_VARIABLE
+    from torchcaps.data.home import home
     from torchcaps.data.text import SOURCES as TEXT_SOURCES
 
-    folder = Path(os.environ.get(HOME_VARIABLE) or "data").expanduser()
-    return folder / "text" / (TEXT_SOURCES[name].folder or name) if name in TEXT_SOURCES else folder / name
+    return home() / "text" / (TEXT_SOURCES[name].folder or name) if name in TEXT_SOURCES else home() / name
 
 
 @contextmanager

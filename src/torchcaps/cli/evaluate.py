@@ -1,7 +1,7 @@
 """`torchcaps evaluate`."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +11,7 @@ from torchcaps.data.text.tables import Columns
 
 if TYPE_CHECKING:
     from torchcaps.data import LabelledSet
+    from torchcaps.models import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,16 +37,14 @@ class Evaluate:
         from rich.console import Console
 
         from torchcaps.cli.notices import notices
-        from torchcaps.predictor import TextPredictor, load
+        from torchcaps.predictor import load
         from torchcaps.runs import scores
 
         predictor = load(self.run_folder)
-        model, is_text = predictor.model, isinstance(predictor, TextPredictor)
+        model = predictor.model
         name, columns = self.source(model.card)
         with notices(Console(stderr=True)):
-            part = load_part(name, columns, predictor.labels, is_text, is_asked_for=self.data is not None)
-            if len(part.class_names) != len(predictor.labels):
-                raise ValueError(f"{name} has {len(part.class_names)} classes, the model has {len(predictor.labels)}")
+            part = load_part(name, columns, model, is_asked_for=self.data is not None)
             if model.multi_label != part.is_multi_label:
                 kinds = "lists of labels" if model.multi_label else "one label for each"
                 raise ValueError(f"the model was trained on {kinds}; {name} has the other kind")
@@ -66,26 +65,28 @@ class Evaluate:
         if (folder / "model").is_dir() and (folder / CONFIG).exists():
             config = RunConfig.read(folder)
             name = name or config.data
-            columns = config.text.columns() if columns == Columns() else columns
+            given = {name: value for name, value in vars(columns).items() if value is not None}
+            columns = replace(config.text.columns(), **given)
         name = name or card.get("dataset")
         if name is None:
             raise ValueError(f"{self.run_folder} does not say what it was trained on; give --data NAME or PATH")
         return name, columns
 
 
-def load_part(
-    name: str, columns: Columns, labels: tuple[str, ...], is_text: bool, *, is_asked_for: bool
-) -> "LabelledSet":
-    """The test part of a dataset; of one that was asked for and has none, the whole."""
+def load_part(name: str, columns: Columns, model: "Model", *, is_asked_for: bool) -> "LabelledSet":
+    """The test part of a dataset, its classes numbered as the model's; of one that was asked for and has none, all."""
     from torchcaps.data import TextSet, load_data
+    from torchcaps.data.load import is_image_folder
+    from torchcaps.data.sets import with_classes
     from torchcaps.data.text import load_texts
 
-    data = load_texts(name, columns, labels) if is_text else load_data(name)
+    is_text = model.kind == "text"
+    if is_text:
+        data = load_texts(name, columns, model.labels)
+    else:
+        data = load_data(name, image_size=model.preprocessing.image_size if is_image_folder(name) else None)
     if isinstance(data.train, TextSet) != is_text:
-        raise ValueError(f"the model takes {'texts' if is_text else 'images'}, which {name} is not")
-    if data.test is not None:
-        return data.test
-    if not is_asked_for:
-        kind = "texts" if is_text else "images"
-        raise ValueError(f"{name} has no test {kind}; give data that the model has not seen with --data")
-    return data.train
+        raise ValueError(f"the model takes {model.kind}s, which {name} is not")
+    if data.test is None and not is_asked_for:
+        raise ValueError(f"{name} has no test {model.kind}s; give data that the model has not seen with --data")
+    return with_classes(data.train if data.test is None else data.test, model.labels, name)

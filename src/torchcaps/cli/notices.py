@@ -6,10 +6,11 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
+from torchcaps.data.sets import DataNotice
 from torchcaps.encoding import TextNotice
 from torchcaps.training.checkpoint import CheckpointNotice
 
-NOTICES = (TextNotice, CheckpointNotice)
+NOTICES = (DataNotice, TextNotice, CheckpointNotice)
 
 
 @contextmanager

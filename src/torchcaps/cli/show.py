@@ -212,9 +212,5 @@ class Show:
         """The test images or texts of the data that were asked for, else of those of the run."""
         from torchcaps.cli.evaluate import Evaluate, load_part
 
-        is_text = predictor.model.kind == "text"
         name, columns = Evaluate(run_folder=self.run_folder, data=self.data).source(predictor.model.card)
-        part = load_part(name, columns, predictor.labels, is_text, is_asked_for=self.data is not None)
-        if len(part.class_names) != len(predictor.labels):
-            raise ValueError(f"{name} has {len(part.class_names)} classes, the model has {len(predictor.labels)}")
-        return part
+        return load_part(name, columns, predictor.model, is_asked_for=self.data is not None)

@@ -11,12 +11,15 @@ from torchcaps.data.augment import Augmentation
 from torchcaps.data.text import TextOptions
 from torchcaps.training.config import TrainingConfig
 
+PYTHON_VALUES = {"True": "true", "False": "false", "None": "null"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
     """Train a model on images or texts, choose the best epoch on validation, test once, and write a report.
 
-    Without options: CapsNet-Small on 5,000 embedded digits. Validation data are always taken from the training data.
+    Without options: CapsNet-Small on 5,000 embedded digits. Where data have no validation part, it is taken from the
+    training data, never from the test data.
     Ctrl-C or SIGTERM saves the state and says how to go on.
     """
 
@@ -31,7 +34,8 @@ class Train:
     """Routing of the model, dynamic, kmeans, entropy, em, uniform or package.module:Class; None is the model's own."""
 
     option: tuple[str, ...] = ()
-    """More arguments of the model as name=value, such as reconstruct=false or routing_options={"num_iterations":2}."""
+    """More arguments of the model as name=value, such as reconstruct=false or 'routing_options={"num_iterations":2}'
+    (with the quotes, which the shell takes away)."""
 
     out: Path | None = None
     """Folder of the run; by default a new one under runs/."""
@@ -112,13 +116,15 @@ class Train:
 
 
 def parse_option(option: str) -> tuple[str, Any]:
-    """name=value with a JSON value, or a plain string."""
+    """name=value with a JSON value, one of Python's True, False and None, or a plain string."""
     name, equals, value = option.partition("=")
     if not equals:
         raise ValueError(f"--option takes name=value, got {option!r}")
     try:
-        return name, json.loads(value)
-    except ValueError:
+        return name, json.loads(PYTHON_VALUES.get(value, value))
+    except ValueError as error:
+        if value.startswith(("{", "[", '"')):
+            raise ValueError(f"{value} is not JSON ({error}); put the option in single quotes: '{option}'") from error
         return name, value
 
 

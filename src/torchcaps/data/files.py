@@ -52,7 +52,7 @@ def check_memory(path: Path, num_bytes: int) -> None:
     if num_bytes > memory:
         raise ValueError(
             f"{path} declares {num_bytes / 1e9:.1f} GB of images, more than the {memory / 1e9:.1f} GB of memory here; "
-            "use fewer or smaller images"
+            "use fewer or smaller images, or name the size to which folders of images are reduced (image_size)"
         )
 
 

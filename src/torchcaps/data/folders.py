@@ -1,4 +1,4 @@
-"""Folders of PNG and JPEG images, one folder per class, perhaps inside train/ and test/.
+"""Folders of PNG and JPEG images, one folder per class, perhaps inside train/, validation/ and test/.
 
 The name of a folder is the name of its class; classes are sorted by name, by number if all names are numbers.
 Images lie directly in the folder of their class. They are grey if all of them are, else red-green-blue;
@@ -7,6 +7,7 @@ sizes are all stretched to one size: the median height and the median width of t
 `image_size`.
 """
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from torchcaps.data.files import check_memory
-from torchcaps.data.sets import ImageSet
+from torchcaps.data.sets import DataNotice, ImageSet, Parts, which_part
 
 ENDINGS = (".png", ".jpg", ".jpeg")
 FORMATS = ("PNG", "JPEG")
@@ -35,26 +36,26 @@ class _Header:
     is_grey: bool
 
 
-def read_image_folder(folder: Path, image_size: tuple[int, int] | None = None) -> tuple[ImageSet, ImageSet | None]:
-    """Training and test images of a folder with one folder per class.
+def read_image_folder(folder: Path, image_size: tuple[int, int] | None = None) -> Parts[ImageSet]:
+    """The images of a folder with one folder per class.
 
     Args:
-        folder: Holds the folders of the classes, or train/ and perhaps test/ which hold them.
+        folder: Holds the folders of the classes, or train/ and perhaps validation/ and test/ which hold them.
         image_size: (height, width) of the result; the median of the training images when not given.
     """
-    train_folder, test_folder = folder, None
-    if (folder / "train").is_dir():
-        train_folder = folder / "train"
-        test_folder = folder / "test" if (folder / "test").is_dir() else None
-    class_names = _class_names(train_folder)
-    train = _headers(train_folder, class_names)
-    test = _headers(test_folder, class_names) if test_folder else []
+    entries = [entry for entry in sorted(folder.iterdir()) if entry.is_dir()]
+    folders = {part: entry for entry in entries if (part := which_part(entry.name)) is not None}
+    if "train" not in folders:
+        folders = {"train": folder}
+    class_names = _class_names(folders["train"])
+    headers = {part: _headers(place, class_names) for part, place in folders.items()}
     if image_size is None:
-        heights, widths = zip(*(header.size for header in train), strict=True)
+        heights, widths = zip(*(header.size for header in headers["train"]), strict=True)
         image_size = median_low(heights), median_low(widths)
-    is_grey = all(header.is_grey for header in train + test)
+    is_grey = all(header.is_grey for part in headers.values() for header in part)
     channels = () if is_grey else (3,)
-    check_memory(folder, (len(train) + len(test)) * image_size[0] * image_size[1] * (1 if is_grey else 3))
+    num_images = sum(map(len, headers.values()))
+    check_memory(folder, num_images * image_size[0] * image_size[1] * (1 if is_grey else 3))
 
     def decode(headers: list[_Header]) -> ImageSet:
         images = np.empty((len(headers), *image_size, *channels), dtype=np.uint8)
@@ -63,7 +64,8 @@ def read_image_folder(folder: Path, image_size: tuple[int, int] | None = None) -
         labels = np.array([header.label for header in headers], dtype=np.int64)
         return ImageSet(images=images, labels=labels, class_names=class_names)
 
-    return decode(train), decode(test) if test_folder else None
+    others = (decode(headers[part]) if part in headers else None for part in ("test", "validation"))
+    return Parts(decode(headers["train"]), *others)
 
 
 def read_image(path: Path, *, image_size: tuple[int, int] | None = None, is_grey: bool | None = None) -> np.ndarray:
@@ -75,17 +77,23 @@ def read_image(path: Path, *, image_size: tuple[int, int] | None = None, is_grey
         is_grey: Whether grey or red-green-blue is wanted; what the file has when not given.
     """
     with _opened(path) as picture:
-        picture = ImageOps.exif_transpose(picture)
-        if is_grey is None:
-            is_grey = _is_grey(picture)
-        if picture.mode.startswith("I;16"):
-            picture = Image.fromarray((np.asarray(picture) / 257).round().astype(np.uint8))
-        if picture.mode == "P":
-            picture = picture.convert("RGBA")
-        picture = picture.convert("L" if is_grey else "RGB")
+        picture = upright(picture, is_grey)
         if image_size is not None and picture.size != image_size[::-1]:
             picture = picture.resize(image_size[::-1], Image.Resampling.BILINEAR)
         return np.array(picture)
+
+
+def upright(picture: Image.Image, is_grey: bool | None = None) -> Image.Image:
+    """A picture as every model gets it, grey or red-green-blue; `is_grey` as in `read_image`."""
+    picture = ImageOps.exif_transpose(picture)
+    if is_grey is None:
+        is_grey = _is_grey(picture)
+    if picture.mode.startswith("I"):  # 16-bit grey
+        values = np.asarray(picture).astype(np.int64).clip(0, 65535)
+        picture = Image.fromarray((values / 257).round().astype(np.uint8))
+    if picture.mode == "P":
+        picture = picture.convert("RGBA")
+    return picture.convert("L" if is_grey else "RGB")
 
 
 def _class_names(folder: Path) -> tuple[str, ...]:
@@ -109,6 +117,9 @@ def _headers(folder: Path, class_names: tuple[str, ...]) -> list[_Header]:
         if not paths:
             others = f"it holds {min(files).name}" if files else "it is empty"
             raise ValueError(f"{folder / name} has no images that end in {', '.join(ENDINGS)}; {others}")
+        if len(paths) < len(files):
+            others = f"{len(files) - len(paths)} of {len(files)} files in {folder / name}"
+            warnings.warn(f"{others} do not end in {', '.join(ENDINGS)} and are left out", DataNotice, stacklevel=2)
         headers += [_read_header(path, class_names.index(name)) for path in paths]
     return headers
 
@@ -123,7 +134,7 @@ def _read_header(path: Path, label: int) -> _Header:
 
 
 def _is_grey(picture: Image.Image) -> bool:
-    return picture.mode in ("1", "L", "LA") or picture.mode.startswith("I;16")
+    return picture.mode in ("1", "L", "LA") or picture.mode.startswith("I")
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """One door to all data: a name, or a path."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -9,16 +8,16 @@ from pathlib import Path
 from torchcaps.checks import check_count
 from torchcaps.data.cifar import find_cifar, read_cifar
 from torchcaps.data.folders import read_image_folder
+from torchcaps.data.home import VARIABLE, folder_of, home
 from torchcaps.data.idx import has_idx_files, read_idx_folder
 from torchcaps.data.made import make_sets
 from torchcaps.data.norb import has_norb_files, read_norb_folder
 from torchcaps.data.npz import read_npz
-from torchcaps.data.sets import DataSet, ImageSet
+from torchcaps.data.sets import DataSet, ImageSet, Parts
 from torchcaps.data.text import SOURCES as TEXT_SOURCES
 from torchcaps.data.text import Columns, is_text, load_texts
 
 EMBEDDED = Path(__file__).parent / "embedded"
-HOME_VARIABLE = "TORCHCAPS_DATA"
 DIGITS = tuple("0123456789")
 CLOTHES = (
     *("t-shirt", "trouser", "pullover", "dress", "coat"),
@@ -35,7 +34,7 @@ class Source:
         origin: Who made it.
         terms: Under which terms.
         read: Reads its training and test images from the place where it lies.
-        place: The embedded file; None for a set that is looked up as a folder of its name in $TORCHCAPS_DATA.
+        place: The embedded file; None for a set that is looked up as a folder of its name in `home()`.
         takes_size: Whether `read` takes an image size as well.
     """
 
@@ -126,10 +125,11 @@ def load_data(
 
     Args:
         name_or_path: "digits" (embedded); "multimnist", "side-by-side" or "affnist" (made from digits); "mnist",
-            "fashion-mnist", "cifar10", "smallnorb" or "toys" (a folder of that name in $TORCHCAPS_DATA); a folder of
-            idx files, of smallNORB's .mat files or of CIFAR-10; a folder with one folder of PNG or JPEG images per
-            class, perhaps inside train/ and test/; an .npz file with x_train, y_train and perhaps x_test, y_test, or
-            images, labels; an archive of CIFAR-10. A name wins over a path; write ./mnist for the path.
+            "fashion-mnist", "cifar10", "smallnorb" or "toys" (a folder of that name in $TORCHCAPS_DATA, or in data/
+            without that variable); a folder of idx files, of smallNORB's .mat files or of CIFAR-10; a folder with one
+            folder of PNG or JPEG images per class, perhaps inside train/, validation/ and test/; an .npz file with
+            x_train, y_train and perhaps x_test, y_test, or images, labels; an archive of CIFAR-10. A name wins over a
+            path; write ./mnist for the path.
         image_size: (height, width) at which to keep pictures that are too large. A folder of images is stretched to
             it (to the median of the training images when not given); smallNORB is reduced by means of blocks (left
             as it is when not given, and then mapped into memory).
@@ -150,61 +150,52 @@ def load_data(
         raise ValueError(f"text and label columns are for tables of texts; {name_or_path} is none")
     if source is None:
         path = Path(name_or_path).expanduser()
-        train, test = _read_path(path, image_size)
+        parts = _read_path(path, image_size)
         name = path.resolve().name
-        return DataSet(name=name, train=train, test=test, origin=f"files in {name}", terms="not stated")
+        return DataSet(name=name, origin=f"files in {name}", terms="not stated", **parts._asdict())
     if image_size is not None and not source.takes_size:
         raise ValueError(f"image_size is for folders of images and smallNORB; {name_or_path} has a size of its own")
-    place = source.place or _home_of(str(name_or_path))
+    place = source.place or folder_of(str(name_or_path), source.description)
     train, test = source.read(place, image_size) if source.takes_size else source.read(place)
     return DataSet(name=str(name_or_path), train=train, test=test, origin=source.origin, terms=source.terms)
 
 
-def _read_path(path: Path, image_size: tuple[int, int] | None) -> tuple[ImageSet, ImageSet | None]:
+def is_image_folder(name_or_path: str | Path) -> bool:
+    """Whether these are folders of PNG or JPEG images, which can be read at any size."""
+    path = Path(name_or_path).expanduser()
+    if str(name_or_path) in {**SOURCES, **TEXT_SOURCES} or not path.is_dir() or is_text(path):
+        return False
+    return not (has_norb_files(path) or has_idx_files(path) or find_cifar(path))
+
+
+def _read_path(path: Path, image_size: tuple[int, int] | None) -> Parts[ImageSet]:
     if not path.exists():
         names = (*SOURCES, *TEXT_SOURCES)
         near = get_close_matches(str(path), names, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise FileNotFoundError(
             f"no data called {str(path)!r}: {hint}It is neither one of {', '.join(names)} nor a folder or file; "
-            f"give a path, or put the files of a named set into ${HOME_VARIABLE}/NAME"
+            f"give a path, or put the files of a named set into ${VARIABLE}/NAME"
         )
-    if path.is_dir() and has_norb_files(path):
-        return read_norb_folder(path, image_size)
-    has_own_size = not path.is_dir() or has_idx_files(path) or find_cifar(path)
-    if not has_own_size:
+    if is_image_folder(path):
         return read_image_folder(path, image_size)
+    if path.is_dir() and has_norb_files(path):
+        return Parts(*read_norb_folder(path, image_size))
     if image_size is not None:
         raise ValueError(f"image_size is for folders of images and smallNORB; {path} has a size of its own")
     if path.is_dir():
-        return read_idx_folder(path) if has_idx_files(path) else read_cifar(path)
+        return Parts(*(read_idx_folder(path) if has_idx_files(path) else read_cifar(path)))
     if path.name.endswith(".tar.gz"):
-        return read_cifar(path)
+        return Parts(*read_cifar(path))
     if path.suffix.lower() != ".npz":
         raise ValueError(f"{path} must be a folder, an .npz file or an archive of CIFAR-10")
-    return read_npz(path)
+    return Parts(*read_npz(path))
 
 
 def _read_made(name: str, embedded: Path) -> tuple[ImageSet, ImageSet | None]:
     """Examples made from MNIST where it is at hand, else from the embedded digits."""
-    home = os.environ.get(HOME_VARIABLE)
-    mnist = Path(home).expanduser() / "mnist" if home else None
-    digits = read_idx_folder(mnist, DIGITS) if mnist and mnist.is_dir() else read_npz(embedded)
-    return make_sets(name, *digits)
-
-
-def _home_of(name: str) -> Path:
-    """The folder of a named set in $TORCHCAPS_DATA."""
-    home = os.environ.get(HOME_VARIABLE)
-    if not home:
-        raise FileNotFoundError(
-            f"{name} is not embedded: put {SOURCES[name].description} into a folder DATA/{name} "
-            f"and set {HOME_VARIABLE}=DATA"
-        )
-    folder = Path(home).expanduser() / name
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} does not exist: put {SOURCES[name].description} there")
-    return folder
+    mnist = home() / "mnist"
+    return make_sets(name, *(read_idx_folder(mnist, DIGITS) if mnist.is_dir() else read_npz(embedded)))
 
 
 def _checked_size(image_size: tuple[int, int] | None) -> tuple[int, int] | None:

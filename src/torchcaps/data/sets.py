@@ -1,15 +1,25 @@
 """Labelled sets in memory, and the split of training data into training and validation."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import index as as_index
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
 from torchcaps.checks import check_count, check_positive
 
 MAX_CLASSES = 100_000  # a label beyond it is a mistake, and naming that many classes would fill the memory
+# The parts of a dataset, and what their folders, files and rows are called.
+PART_NAMES = {
+    "train": ("train", "training"),
+    "test": ("test", "testing"),
+    "validation": ("validation", "valid", "val", "dev"),
+}
+
+
+class DataNotice(UserWarning):
+    """Something about the data that the user should know."""
 
 
 class LabelledSet(Protocol):
@@ -42,8 +52,26 @@ class LabelledSet(Protocol):
         """The inputs with these numbers, in this order."""
         ...
 
+    def relabelled(self, labels: np.ndarray, class_names: tuple[str, ...]) -> Self:
+        """The same inputs with other labels."""
+        ...
+
 
 Kind = TypeVar("Kind", bound=LabelledSet)
+
+
+class Parts(NamedTuple, Generic[Kind]):
+    """What is trained on, tested on and chosen on, as far as a source has these."""
+
+    train: Kind
+    test: Kind | None = None
+    validation: Kind | None = None
+
+
+def which_part(name: str) -> str | None:
+    """The part that a folder, a file or a row of this name belongs to; None for any other name."""
+    name = name.strip().lower()
+    return next((part for part, names in PART_NAMES.items() if name in names), None)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -130,6 +158,10 @@ class ImageSet:
             factors={name: values[indices] for name, values in self.factors.items()},
         )
 
+    def relabelled(self, labels: np.ndarray, class_names: tuple[str, ...]) -> Self:
+        """The same images with other labels."""
+        return replace(self, labels=labels, class_names=class_names)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DataSet(Generic[Kind]):
@@ -143,15 +175,16 @@ class DataSet(Generic[Kind]):
     validation: Kind | None = None
 
     def __post_init__(self) -> None:
-        if self.test is None:
-            return
-        if self.test.class_names != self.train.class_names or self.test.is_multi_label != self.train.is_multi_label:
-            raise ValueError(f"{self.name}: training and test data must have the same classes and kind of labels")
-        sizes = [part.inputs.shape[1:] for part in (self.train, self.test) if isinstance(part, ImageSet)]
-        if len(set(sizes)) > 1:
-            raise ValueError(
-                f"{self.name}: training images have shape {sizes[0]} but test images {sizes[1]}; make them alike"
-            )
+        for what, part in (("test", self.test), ("validation", self.validation)):
+            if part is None:
+                continue
+            if part.class_names != self.train.class_names or part.is_multi_label != self.train.is_multi_label:
+                raise ValueError(f"{self.name}: training and {what} data must have the same classes and kind of labels")
+            sizes = [images.inputs.shape[1:] for images in (self.train, part) if isinstance(images, ImageSet)]
+            if len(set(sizes)) > 1:
+                raise ValueError(
+                    f"{self.name}: training images have shape {sizes[0]} but {what} images {sizes[1]}; make them alike"
+                )
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -174,11 +207,17 @@ def split_validation(labelled: Kind, fraction: float, seed: int) -> tuple[Kind, 
     Returns:
         The training part and the validation part.
     """
+    train, validation = split_indices(labelled.labels, fraction, seed)
+    return labelled.subset(train), labelled.subset(validation)
+
+
+def split_indices(labels: np.ndarray, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of the examples of both parts; see `split_validation`."""
     if check_positive("fraction", fraction) >= 1:
         raise ValueError(f"fraction must be below 1, got {fraction}")
     generator = np.random.default_rng(seed)
-    strata = _rarest_class(labelled.labels) if labelled.is_multi_label else labelled.labels
-    held_out = np.zeros(len(labelled), dtype=bool)
+    strata = _rarest_class(labels) if labels.ndim == 2 else labels
+    held_out = np.zeros(len(labels), dtype=bool)
     for stratum in np.unique(strata):
         members = generator.permutation(np.flatnonzero(strata == stratum))
         if len(members) > 1:
@@ -186,7 +225,40 @@ def split_validation(labelled: Kind, fraction: float, seed: int) -> tuple[Kind, 
             held_out[members[:num_held_out]] = True
     if not held_out.any():
         raise ValueError("no class has two examples, so none can be spared for validation; give more training data")
-    return labelled.subset(np.flatnonzero(~held_out)), labelled.subset(np.flatnonzero(held_out))
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def with_classes(labelled: Kind, class_names: tuple[str, ...], source: str) -> Kind:
+    """The same examples with the class numbers of a model, matched by name.
+
+    Numbered classes have no names, so they are taken for the classes with these numbers.
+
+    Args:
+        labelled: The examples; some of the model's classes may be missing among theirs.
+        class_names: Those of the model.
+        source: Where the examples come from, for errors.
+    """
+    names = labelled.class_names
+    are_numbers = any(group == tuple(map(str, range(len(group)))) for group in (names, class_names))
+    if names == class_names or (are_numbers and len(names) == len(class_names)):
+        return labelled
+    unknown = [name for name in names if name not in class_names]
+    if unknown:
+        raise ValueError(
+            f"{source} has {len(names)} classes and the model {len(class_names)}, and it has none that is called "
+            f"{unknown[0]!r} but {few(class_names)}"
+        )
+    number = np.array([class_names.index(name) for name in names])
+    if not labelled.is_multi_label:
+        return labelled.relabelled(number[labelled.labels], class_names)
+    labels = np.zeros((len(labelled), len(class_names)), dtype=bool)
+    labels[:, number] = labelled.labels
+    return labelled.relabelled(labels, class_names)
+
+
+def few(names: Sequence[str], most: int = 8) -> str:
+    """The first names of a list, for errors."""
+    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
 
 def choose_some(labelled: Kind, num: int, seed: int) -> Kind:
@@ -218,9 +290,14 @@ def check_images(images: np.ndarray) -> None:
             f"images must be uint8 of shape (n, h, w) or (n, h, w, c) and not empty, "
             f"got {images.dtype} of shape {images.shape}"
         )
-    if images.ndim == 4 and images.shape[3] > images.shape[1]:
+    check_channels_last(images.shape)
+
+
+def check_channels_last(shape: tuple[int, ...]) -> None:
+    """Raise if images (n, h, w, c) have more channels than rows."""
+    if len(shape) == 4 and shape[3] > shape[1]:
         raise ValueError(
-            f"images of shape {images.shape} have more channels than rows; channels come last: "
+            f"images of shape {shape} have more channels than rows; channels come last: "
             "use images.transpose(0, 2, 3, 1)"
         )
 

@@ -3,27 +3,31 @@
 from abc import abstractmethod
 from contextlib import nullcontext
 from dataclasses import replace
+from math import ceil
 from typing import Any
 
 import numpy as np
 import torch
 from rich.console import Console
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from torchcaps.data.sets import split_indices
 from torchcaps.models import Model
 from torchcaps.predictor import new_predictor
 from torchcaps.training import Progress, TrainingConfig, fit
 from torchcaps.training.progress import TrainingProgress
 
+BATCH_SIZE = 64
+LEAST_BATCHES = 4  # small data are cut into as many batches, so that their gradients differ
+
 
 class CapsuleClassifier(ClassifierMixin, BaseEstimator):
     """A classifier on the training engine; a subclass knows what its inputs are.
 
-    Subclasses take `class_weight`, `early_stopping`, `validation_fraction`, `device`, `random_state` and `verbose`.
+    Subclasses take the arguments that are declared here.
 
     Attributes:
         classes_: the labels, in the order of the columns of `predict_proba`.
@@ -31,6 +35,10 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
         n_iter_: epochs trained.
     """
 
+    epochs: int | None
+    batch_size: int | None
+    learning_rate: float
+    training_options: dict[str, Any] | None
     class_weight: Any
     early_stopping: int | None
     validation_fraction: float
@@ -64,8 +72,7 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
         y = _checked_labels(y)
         self.classes_ = np.arange(y.shape[1]) if y.ndim == 2 else np.unique(y)
         self._start(inputs, multi_label=y.ndim == 2)
-        options = {"class_weights": self._class_weights(), "early_stopping": self.early_stopping}
-        progress = self._train(inputs, self._targets(y), replace(self._training_config(inputs), **options))
+        progress = self._train(inputs, self._targets(y), self._training_config(inputs))
         self.n_iter_ = progress.epoch
         return self
 
@@ -88,8 +95,7 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
             self.n_iter_ = 0
         elif classes is not None and not np.array_equal(np.unique(classes), self.classes_):
             raise ValueError(f"classes {list(classes)} are not those of the first call, {self.classes_.tolist()}")
-        weights = self._class_weights()
-        options = {"epochs": 1, "schedule": "constant", "warmup": 0.0, "ema": None, "class_weights": weights}
+        options = {"epochs": 1, "schedule": "constant", "warmup": 0.0, "ema": None, "early_stopping": None}
         config = self._training_config(inputs)
         self._train(inputs, self._targets(y), replace(config, **options, seed=config.seed + self.n_iter_))
         self.n_iter_ += 1
@@ -118,14 +124,27 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
             self.model_ = self._new_model(inputs, len(self.classes_), multi_label)
         self.model_.labels = tuple(str(label) for label in self.classes_)
 
+    def _batch_size(self, num_inputs: int) -> int:
+        """As asked for; else as usual, less for small data."""
+        return min(BATCH_SIZE, ceil(num_inputs / LEAST_BATCHES)) if self.batch_size is None else self.batch_size
+
+    def _with_options(self, **chosen: Any) -> TrainingConfig:
+        """What was chosen for the data at hand, but where the arguments of the estimator say otherwise."""
+        given: dict[str, Any] = {
+            "epochs": self.epochs,
+            "class_weights": self._class_weights(),
+            "early_stopping": self.early_stopping,
+            "learning_rate": self.learning_rate,
+            "seed": self._seed,
+        }
+        given = {name: value for name, value in given.items() if value is not None}
+        return TrainingConfig(**(chosen | given | (self.training_options or {})))
+
     def _train(self, inputs: np.ndarray, targets: np.ndarray, config: TrainingConfig) -> Progress:
         """Train the model, silently or with a bar; the caller's random numbers are left alone."""
         train, validation = np.arange(len(targets)), None
         if config.early_stopping is not None:
-            strata = None if targets.ndim == 2 else targets
-            train, validation = train_test_split(
-                train, test_size=self.validation_fraction, stratify=strata, random_state=config.seed
-            )
+            train, validation = split_indices(targets, self.validation_fraction, config.seed)
         bar = TrainingProgress(Console()) if self.verbose else None
         with torch.random.fork_rng(devices=[]), bar or nullcontext():
             return fit(
@@ -173,6 +192,9 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
 
 def _checked_labels(y: Any) -> np.ndarray:
     """Labels (n,) or multi-hot (n, J)."""
+    missing = next((i for i, label in enumerate(y) if label is None or label != label), None) if _is_list(y) else None
+    if missing is not None:
+        raise ValueError(f"y must name a class for each input, but number {missing} has none")
     check_classification_targets(y)
     kind = type_of_target(y)
     if kind == "multilabel-indicator":
@@ -182,6 +204,11 @@ def _checked_labels(y: Any) -> np.ndarray:
             "y must hold one label for each input, or 0 and 1 for each class; got several columns of labels"
         )
     return column_or_1d(y, warn=True)
+
+
+def _is_list(y: Any) -> bool:
+    """Whether y holds one label for each input."""
+    return np.ndim(y) == 1 if isinstance(y, list | tuple | np.ndarray) else getattr(y, "ndim", 0) == 1
 
 
 def _pairs(inputs: np.ndarray, targets: np.ndarray, indices: np.ndarray) -> list[tuple[np.ndarray, Any]]:

@@ -1,6 +1,5 @@
 """Capsule networks for images, as a scikit-learn classifier."""
 
-from dataclasses import replace
 from math import ceil, isqrt
 from typing import Any
 
@@ -8,13 +7,12 @@ import numpy as np
 from sklearn.utils.validation import validate_data  # pyrefly: ignore[missing-module-attribute] (older stubs)
 
 from torchcaps.data.augment import Augmentation
+from torchcaps.data.sets import check_channels_last
 from torchcaps.estimators.base import CapsuleClassifier
 from torchcaps.models import Model, create_model
 from torchcaps.preprocessing import Preprocessing
 from torchcaps.training import TrainingConfig
 
-BATCH_SIZE = 64
-LEAST_BATCHES = 4  # small data are cut into as many batches, so that their gradients differ
 LEAST_STEPS, MOST_STEPS, LEAST_EPOCHS = 30, 480, 3
 VALUES_PER_STEP = 200  # a table of few numbers needs few steps, images many
 SIDE_PER_SHIFT = 14  # images of 28 x 28 are shifted by up to 2 pixels, as CapsNet was trained on digits
@@ -25,7 +23,8 @@ class CapsuleImageClassifier(CapsuleClassifier):
 
     Images are (n, h, w), (n, h, w, c) or rows (n, d): a row is a square image if d is a square number, else an image of
     1 x d, unless `image_shape` says otherwise. uint8 images lie between 0 and 255; the range of others is that of the
-    training images, and a later value beyond it counts as the nearest inside.
+    training images, and a later value beyond it counts as the nearest inside. Images between 0 and 255 where those of
+    the training lay between 0 and 1, or the other way round, are refused.
 
     Args:
         model: name, see `torchcaps.models.list_models`.
@@ -102,6 +101,7 @@ class CapsuleImageClassifier(CapsuleClassifier):
             X = np.asarray(X)
         shape = tuple(X.shape[1:]) if getattr(X, "ndim", 2) in (3, 4) else None
         if shape is not None:
+            check_channels_last(X.shape)
             X = np.asarray(X).reshape(len(X), -1)
         if is_first:
             X, y = validate_data(self, X, y, multi_output=True)
@@ -113,11 +113,25 @@ class CapsuleImageClassifier(CapsuleClassifier):
             X = validate_data(self, X, reset=False)
         if shape is not None and _with_channels(shape) != self.image_shape_:
             raise ValueError(f"images must have shape {self.image_shape_} as in training, got {shape}")
+        if not is_first:
+            self._check_range(X)
         images = X.reshape(len(X), *self.image_shape_)
         if images.dtype == np.uint8 and self.pixel_range_ == (0.0, 255.0):
             return images, y
         low, high = self.pixel_range_
         return ((images - low) / (high - low or 1.0)).clip(0, 1).astype(np.float32), y
+
+    def _check_range(self, X: np.ndarray) -> None:
+        """Raise if 0 to 1 has become 0 to 255 since the training, or the other way round."""
+        low, high = float(X.min()), float(X.max())
+        was_bytes = self.pixel_range_ == (0.0, 255.0)
+        if was_bytes and X.dtype != np.uint8 and low >= 0 and 0 < high <= 1:
+            raise ValueError("images lie between 0 and 1 but lay between 0 and 255 in training; multiply them by 255")
+        if X.dtype == np.uint8 and self.pixel_range_[1] <= 1 < high:
+            raise ValueError(
+                f"images are uint8 up to {high:.0f} but lay between {self.pixel_range_[0]:g} and "
+                f"{self.pixel_range_[1]:g} in training; scale them in the same way"
+            )
 
     def _shape_of_rows(self, num_values: int) -> tuple[int, ...]:
         if self.image_shape is None:
@@ -144,20 +158,12 @@ class CapsuleImageClassifier(CapsuleClassifier):
         return model
 
     def _training_config(self, inputs: np.ndarray) -> TrainingConfig:
-        num_images, values = len(inputs), inputs.size
-        batch_size = self.batch_size or min(BATCH_SIZE, ceil(num_images / LEAST_BATCHES))
-        steps = min(max(LEAST_STEPS, values // VALUES_PER_STEP), MOST_STEPS)
-        epochs = self.epochs or max(LEAST_EPOCHS, ceil(steps * batch_size / num_images))
+        batch_size = self._batch_size(len(inputs))
+        steps = min(max(LEAST_STEPS, inputs.size // VALUES_PER_STEP), MOST_STEPS)
+        epochs = max(LEAST_EPOCHS, ceil(steps * batch_size / len(inputs)))
         _, height, width = self.model_.preprocessing.output_shape
         shift = round(min(height, width) / SIDE_PER_SHIFT) if self.shift is None else self.shift
-        config = TrainingConfig(
-            epochs=epochs,
-            batch_size=batch_size,
-            learning_rate=self.learning_rate,
-            augmentation=Augmentation(shift=shift),
-            seed=self._seed,
-        )
-        return replace(config, **(self.training_options or {}))
+        return self._with_options(epochs=epochs, batch_size=batch_size, augmentation=Augmentation(shift=shift))
 
 
 def _with_channels(shape: tuple[int, ...]) -> tuple[int, int, int]:

@@ -1,7 +1,6 @@
 """Capsule networks for texts, as a scikit-learn classifier."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -15,8 +14,6 @@ from torchcaps.models.reasons import Reason, explain
 from torchcaps.training import TrainingConfig
 from torchcaps.training.text import new_text_model
 
-BATCH_SIZE = 64
-LEAST_BATCHES = 4  # small data are cut into as many batches, so that their gradients differ
 LEAST_EPOCHS, MOST_EPOCHS = 4, 40
 STEPS_OF_CLASS = 125  # few texts of many classes are seen more often
 
@@ -105,6 +102,10 @@ class CapsuleTextClassifier(CapsuleClassifier):
         """Texts (n,), as an array of objects."""
         if isinstance(X, str | bytes) or not hasattr(X, "__len__"):
             raise ValueError(f"X must be a list of texts, got {type(X).__name__}; put a single text in a list")
+        if getattr(X, "ndim", 1) == 2:  # a table
+            if X.shape[1] != 1:
+                raise ValueError(f"X must be one column of texts, got a table of shape {X.shape}")
+            X = np.asarray(X)[:, 0]
         texts = np.empty(len(X), dtype=object)
         texts[:] = list(X)
         wrong = next((index for index, text in enumerate(texts) if not isinstance(text, str)), None)
@@ -135,13 +136,10 @@ class CapsuleTextClassifier(CapsuleClassifier):
         )
 
     def _training_config(self, inputs: Sequence[str] | np.ndarray) -> TrainingConfig:
-        batch_size = self.batch_size or min(BATCH_SIZE, ceil(len(inputs) / LEAST_BATCHES))
+        batch_size = self._batch_size(len(inputs))
         steps = STEPS_OF_CLASS * len(self.classes_)
         epochs = min(max(LEAST_EPOCHS, ceil(steps * batch_size / len(inputs))), MOST_EPOCHS)
-        config = TrainingConfig(
-            epochs=self.epochs or epochs, batch_size=batch_size, learning_rate=self.learning_rate, seed=self._seed
-        )
-        return replace(config, **(self.training_options or {}))
+        return self._with_options(epochs=epochs, batch_size=batch_size)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

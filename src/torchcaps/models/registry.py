@@ -1,5 +1,6 @@
 """Models by name."""
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,20 @@ def create_model(name: str, *, num_classes: int, multi_label: bool = False, **op
         'capsnet-small'
     """
     model_class = MODELS[check_choice("model", name, MODELS)]
+    for option in options:
+        check_choice(f"an option of {name}", option, option_names(model_class))
     return model_class(num_classes=num_classes, multi_label=multi_label, **options)
+
+
+def option_names(model_class: type[Model]) -> list[str]:
+    """The arguments of a model beside its classes, also those that it hands on to the class it is derived from."""
+    names: dict[str, None] = {}
+    for base in model_class.__mro__:
+        parameters = inspect.signature(base.__init__).parameters.values() if "__init__" in vars(base) else ()
+        names |= dict.fromkeys(each.name for each in parameters if each.kind is each.KEYWORD_ONLY)
+        if parameters and not any(each.kind is each.VAR_KEYWORD for each in parameters):
+            break
+    return [name for name in names if name not in ("num_classes", "multi_label")]
 
 
 def load_model(name: str | Path, **hub_options: Any) -> Model:

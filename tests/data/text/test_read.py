@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from torchcaps.data import Columns, load_data
+from torchcaps.data.sets import DataNotice
 from torchcaps.data.text import is_text, load_texts, read_texts
 from torchcaps.encoding import TextNotice
 
@@ -32,7 +33,7 @@ def write(path, content: str | bytes, encoding: str = "utf-8"):
     ],
 )
 def test_every_format_gives_the_same_texts(tmp_path, name, content):
-    train, test = read_texts(write(tmp_path / name, content))
+    train, test, _ = read_texts(write(tmp_path / name, content))
     assert [" ".join(text.split()) for text in train.texts] == ["good, really", "bad", "two lines"]
     assert train.labels.tolist() == [1, 0, 1]
     assert train.class_names == ("0", "1")
@@ -45,11 +46,11 @@ def test_every_format_gives_the_same_texts(tmp_path, name, content):
 def test_folders_of_classes(tmp_path):
     for part, label, text in [("train", "pos", "good"), ("train", "neg", "bad"), ("test", "neg", "worse")]:
         write(tmp_path / part / label / "1.txt", text + "\n")
-    train, test = read_texts(tmp_path)
+    train, test, _ = read_texts(tmp_path)
     assert train.class_names == ("neg", "pos")
     assert (train.texts, train.labels.tolist()) == (("bad", "good"), [0, 1])
     assert (test.texts, test.labels.tolist()) == (("worse",), [0])
-    flat, nothing = read_texts(tmp_path / "train")
+    flat, nothing, _ = read_texts(tmp_path / "train")
     assert flat.texts == train.texts
     assert nothing is None
     assert load_data(tmp_path).class_names == ("neg", "pos")
@@ -58,17 +59,51 @@ def test_folders_of_classes(tmp_path):
 def test_train_and_test_files_and_a_column_of_parts(tmp_path):
     write(tmp_path / "train.csv", CSV)
     write(tmp_path / "test.csv", "text,label\nfine,1\n")
-    train, test = read_texts(tmp_path)
+    train, test, _ = read_texts(tmp_path)
     assert (len(train), test.labels.tolist()) == (3, [1])
     path = write(tmp_path / "x.tsv", "split\ttext\tlabel\ntrain\ta\t0\ntest\tb\t1\ntrain\tc\t1\n")
-    train, test = read_texts(path)
+    train, test, _ = read_texts(path)
     assert (train.texts, test.texts) == (("a", "c"), ("b",))
+
+
+def test_a_column_of_parts_may_name_validation(tmp_path):
+    path = write(tmp_path / "x.csv", "Split,text,label\nTrain,a,0\nval,b,1\nTEST,c,1\ntrain,d,1\n")
+    train, test, validation = read_texts(path)
+    assert (train.texts, test.texts, validation.texts) == (("a", "d"), ("c",), ("b",))
+    assert load_data(path).validation.texts == ("b",)
+    assert read_texts(write(tmp_path / "y.csv", "split,text,label\ntest,a,0\ntest,b,1\n")).train.texts == ("a", "b")
+
+
+def test_validation_files_and_folders(tmp_path):
+    for part in ("train", "dev"):
+        write(tmp_path / "files" / f"{part}.csv", CSV)
+        write(tmp_path / "folders" / part / "pos" / "1.txt", "good")
+        write(tmp_path / "folders" / part / "neg" / "1.txt", "bad")
+    assert len(read_texts(tmp_path / "files").validation) == 3
+    assert len(read_texts(tmp_path / "folders").validation) == 2
+    write(tmp_path / "files" / "valid.csv", CSV)
+    with pytest.raises(ValueError, match=r"holds both dev.csv and valid.csv; only one can be read"):
+        read_texts(tmp_path / "files")
+
+
+def test_folders_without_texts_are_refused(tmp_path):
+    write(tmp_path / "train" / "pos" / "1.txt", "good")
+    write(tmp_path / "train" / "neg" / "1.txt", "bad")
+    write(tmp_path / "test" / "1.txt", "in no class")
+    with pytest.raises(ValueError, match=r"test holds no texts; expected one folder of .txt files per class"):
+        read_texts(tmp_path)
+    write(tmp_path / "test" / "pos" / "1.doc", "?")
+    with (
+        pytest.warns(DataNotice, match="1 of 1 files in .*pos do not end"),
+        pytest.raises(ValueError, match="no texts"),
+    ):
+        read_texts(tmp_path)
 
 
 def test_several_labels(tmp_path):
     rows = [{"body": "a", "topics": ["x", "y"]}, {"body": "b", "topics": []}, {"body": "c", "topics": ["z"]}]
     path = write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
-    train, _ = read_texts(path)
+    train, *_ = read_texts(path)
     assert train.class_names == ("x", "y", "z")
     np.testing.assert_array_equal(train.labels, [[1, 1, 0], [0, 0, 0], [0, 0, 1]])
     assert train.is_multi_label
@@ -79,12 +114,14 @@ def test_several_labels(tmp_path):
 def test_numbers_are_ordered_by_size_and_names_by_alphabet(tmp_path):
     assert read_texts(write(tmp_path / "a.txt", "10 a\n9 b\n1 c\n"))[0].class_names == ("1", "9", "10")
     assert read_texts(write(tmp_path / "b.txt", "z a\nb b\n"))[0].class_names == ("b", "z")
+    assert read_texts(write(tmp_path / "c.txt", "10 a\nnan b\n9 c\n"))[0].class_names == ("10", "9", "nan")
+    assert read_texts(write(tmp_path / "d.txt", "1.0 a\n2 b\n1 c\n"))[0].class_names == ("1", "1.0", "2")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "gb18030", "gbk"])
 def test_encodings_are_found_out(tmp_path, encoding):
     content = "label,text\n1,味道很好送餐快\n0,太难吃了不会再点\n"
-    train, _ = read_texts(write(tmp_path / "a.csv", content, encoding))
+    train, *_ = read_texts(write(tmp_path / "a.csv", content, encoding))
     assert train.texts == ("味道很好送餐快", "太难吃了不会再点")
 
 
@@ -121,7 +158,7 @@ def test_utf16_is_named():
 def test_empty_texts_stay_with_a_notice(tmp_path):
     path = write(tmp_path / "a.csv", "text,label\ngood,1\n,0\nbad,0\n")
     with pytest.warns(TextNotice, match=r"1 of 3 texts are empty \(the first is number 2\)"):
-        train, _ = read_texts(path)
+        train, *_ = read_texts(path)
     assert len(train) == 3
 
 
@@ -134,6 +171,9 @@ def test_empty_texts_stay_with_a_notice(tmp_path):
         ("a.csv", "text,what\na,1\n", "say which holds the label: label_column"),
         ("a.csv", "text,label\na, b,1\n", "a.csv, line 2: more fields than the 2 columns"),
         ("a.csv", "text,label\na\n", "a.csv, line 2: no 'label' here"),
+        ("a.csv", "text,label\na,1\nb, \n", "a.csv, line 3: the label is empty"),
+        ("a.csv", "text,label,split\na,1,fold 1\n", "the column split holds 'fold 1'; it should be train, validation"),
+        ("a.csv", "text,label,split\na,1,test\nb,0,dev\n", "but none for training"),
         ("a.csv", 'text,label\n"a,1\n', "a.csv, line 1: unexpected end of data"),
         ("a.jsonl", '{"text": "a"\n', "a.jsonl, line 1, is not JSON"),
         ("a.jsonl", "[1]\n", "a.jsonl, line 1: expected an object"),

@@ -1,5 +1,6 @@
 """Word vectors, length buckets, vocabulary with vectors."""
 
+import gzip
 import struct
 
 import numpy as np
@@ -39,6 +40,16 @@ def test_words_as_the_bytes_of_their_lines(tmp_path):
     path = tmp_path / "v.npz"
     np.savez(path, words=np.frombuffer(b"good\nbad", np.uint8), vectors=VALUES[:2])
     assert read_vectors(path).words == ("good", "bad")
+
+
+def test_text_as_other_tools_write_it(tmp_path):
+    content = "3 2\n\ngood 1 2 \nvery\t3\t4\n. . . 5 6\n"
+    (tmp_path / "a.vec").write_text(content)
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(content.encode()))
+    for name in ("a.vec", "a.txt.gz"):
+        vectors = read_vectors(tmp_path / name)
+        assert vectors.words == ("good", "very", ". . .")
+        assert vectors.values.tolist() == [[1, 2], [3, 4], [5, 6]]
 
 
 def test_damaged_vectors_are_refused(tmp_path):

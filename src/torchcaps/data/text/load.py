@@ -1,13 +1,21 @@
 """Finding out how texts are stored at a path, and reading them."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
+from torchcaps.data.sets import PART_NAMES, Parts, few, which_part
 from torchcaps.data.text.sets import TextSet, label_texts, name_classes
-from torchcaps.data.text.tables import JSON_LINES, TABLES, Columns, Examples, read_class_folders, read_lines, read_table
+from torchcaps.data.text.tables import (
+    JSON_LINES,
+    TABLES,
+    Columns,
+    Examples,
+    class_folders,
+    read_class_folders,
+    read_lines,
+    read_table,
+)
 
 LINES = (".txt", ".all", ".train", ".test", ".dev", ".label")
-PARTS = ("train", "test")
 
 
 def is_text(path: Path) -> bool:
@@ -16,34 +24,38 @@ def is_text(path: Path) -> bool:
         return _kind(path) is not None
     if not path.is_dir():
         return False
-    if any(_kind(child) and child.is_file() for child in _parts(path).values()):
+    parts = _parts(path)
+    if any(_kind(child) and child.is_file() for child in parts.values()):
         return True
-    folders = _class_folders(path)
+    inner = parts.get("train")
+    folders = class_folders(path if inner is None else inner) if inner is None or inner.is_dir() else []
     return bool(folders) and all(any(folder.glob("*.txt")) for folder in folders)  # a note beside images is no text
 
 
 def read_texts(
     path: Path, columns: Columns | None = None, class_names: tuple[str, ...] | None = None
-) -> tuple[TextSet, TextSet | None]:
-    """Training and test texts of a path.
+) -> Parts[TextSet]:
+    """The texts of a path.
 
     Args:
-        path: A .csv, .tsv or .jsonl file with named columns (a column "split" of "train" and "test" is heeded); a .txt
-            file of "label text" lines; a folder with train.* and perhaps test.* of these; a folder with one folder of
-            .txt files per class, perhaps inside train/ and test/.
+        path: A .csv, .tsv or .jsonl file with named columns (a column "split" says what is for training, validation
+            and test); a .txt file of "label text" lines; a folder with train.* and perhaps validation.* and test.* of
+            these; a folder with one folder of .txt files per class, perhaps inside train/, validation/ and test/.
         columns: Where texts and labels are.
         class_names: The classes, where they are known beforehand; another label is then an error.
     """
     columns = columns or Columns()
     if path.is_file():
-        return _number_classes(*_split(_read_file(path, columns)), class_names)
+        return _number_classes(_split(_read_file(path, columns)), class_names)
     parts = _parts(path)
-    if "train" in parts and parts["train"].is_file():
-        train, test = (None if part not in parts else _read_file(parts[part], columns) for part in PARTS)
+    if "train" not in parts:
+        examples = {"train": read_class_folders(path, columns)}
     else:
-        train, test = _read_folders(path, columns)
-    assert train is not None
-    return _number_classes(train, test, class_names)
+        examples = {
+            part: _read_file(place, columns) if place.is_file() else read_class_folders(place, columns)
+            for part, place in parts.items()
+        }
+    return _number_classes(examples, class_names)
 
 
 def _read_file(path: Path, columns: Columns) -> Examples:
@@ -54,39 +66,31 @@ def _read_file(path: Path, columns: Columns) -> Examples:
     return read_lines(path, columns) if kind in LINES else read_table(path, columns)
 
 
-def _read_folders(path: Path, columns: Columns) -> tuple[Examples, Examples | None]:
-    if not (path / "train").is_dir():
-        return read_class_folders(_class_folders(path), columns), None
-    train = read_class_folders(_class_folders(path / "train"), columns)
-    has_test = (path / "test").is_dir()
-    return train, read_class_folders(_class_folders(path / "test"), columns) if has_test else None
-
-
-def _split(examples: Examples) -> tuple[Examples, Examples | None]:
-    """By the file's own column of parts, where it has one."""
-    if examples.splits is None or "test" not in examples.splits:
-        return examples, None
-    parts = []
-    for part in PARTS:
+def _split(examples: Examples) -> dict[str, Examples]:
+    """By the file's own column of parts, where it has one; a file of one part alone is a whole."""
+    if examples.splits is None or len(set(examples.splits)) == 1:
+        return {"train": examples}
+    if "train" not in examples.splits:
+        raise ValueError(f"{examples.source} has texts for validation and test but none for training; split the file")
+    parts = {}
+    for part in dict.fromkeys(examples.splits):
         chosen = [index for index, split in enumerate(examples.splits) if split == part]
         texts, labels = [examples.texts[i] for i in chosen], [examples.labels[i] for i in chosen]
-        parts.append(Examples(texts=texts, labels=labels, splits=None, source=examples.source))
-    return parts[0], parts[1]
+        parts[part] = Examples(texts=texts, labels=labels, splits=None, source=examples.source)
+    return parts
 
 
-def _number_classes(
-    train: Examples, test: Examples | None, class_names: tuple[str, ...] | None
-) -> tuple[TextSet, TextSet | None]:
+def _number_classes(parts: dict[str, Examples], class_names: tuple[str, ...] | None) -> Parts[TextSet]:
+    train = parts["train"]
     if class_names is not None:
         _check_known(train, class_names, "the model does not have")
     class_names = class_names or name_classes(train.labels, train.source)
-    if test is None:
-        return label_texts(train.texts, train.labels, class_names), None
-    several = [any(isinstance(label, list) for label in part.labels) for part in (train, test)]
-    if several[0] != several[1]:
-        raise ValueError(f"{test.source}: training and test data must both have lists of labels, or both single ones")
-    _check_known(test, class_names, "no training text has")
-    return label_texts(train.texts, train.labels, class_names), label_texts(test.texts, test.labels, class_names)
+    for other in parts.values():
+        if any(isinstance(part.labels[0], list) for part in (train, other)) != isinstance(other.labels[0], list):
+            raise ValueError(f"{other.source}: all parts of the data must have lists of labels, or all single ones")
+        _check_known(other, class_names, "no training text has")
+    numbered = {part: label_texts(other.texts, other.labels, class_names) for part, other in parts.items()}
+    return Parts(numbered["train"], numbered.get("test"), numbered.get("validation"))
 
 
 def _check_known(examples: Examples, class_names: tuple[str, ...], fault: str) -> None:
@@ -95,12 +99,8 @@ def _check_known(examples: Examples, class_names: tuple[str, ...], fault: str) -
             if name not in class_names:
                 raise ValueError(
                     f"{examples.source}: text {number} has the label {name!r}, which {fault}; "
-                    f"the classes are {_few(class_names)}"
+                    f"the classes are {few(class_names)}"
                 )
-
-
-def _few(names: Sequence[str], most: int = 8) -> str:
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
 
 def _kind(path: Path) -> str | None:
@@ -110,10 +110,13 @@ def _kind(path: Path) -> str | None:
 
 
 def _parts(folder: Path) -> dict[str, Path]:
-    """train.* and test.* of a folder."""
-    return {child.name.split(".")[0]: child for child in sorted(folder.iterdir()) if child.name.split(".")[0] in PARTS}
-
-
-def _class_folders(folder: Path) -> list[Path]:
-    inner = folder / "train" if (folder / "train").is_dir() and folder.name not in PARTS else folder
-    return sorted(child for child in inner.iterdir() if child.is_dir() and not child.name.startswith("."))
+    """The files or folders of the parts of a dataset."""
+    found = {}
+    for child in sorted(folder.iterdir()):
+        part = which_part(child.name.split(".")[0])
+        if part is None:
+            continue
+        if part in found:
+            raise ValueError(f"{folder} holds both {found[part].name} and {child.name}; only one can be read")
+        found[part] = child
+    return {part: found[part] for part in PART_NAMES if part in found}

