@@ -14,6 +14,7 @@ import torch
 
 from torchcaps.data import Augmentation, ImageSet
 from torchcaps.models import create_model
+from torchcaps.schedules import inverse_temperature
 from torchcaps.training import Interrupted, TrainingConfig, fit
 from torchcaps.training.checkpoint import LAST, PREVIOUS, CheckpointError, CheckpointNotice, load_state, with_prefix
 from torchcaps.training.engine import Trainer
@@ -43,7 +44,7 @@ def new_model(name: str = "matrix-capsnet-small", **options):
 
 def train(model=None, config=CONFIG, **options):
     model = model or new_model()
-    progress = fit(model, stripes(), stripes(32, seed=1), config, **options)
+    progress = fit(model, stripes(), stripes(33, seed=1), config, **options)  # 33: the last batch is one image
     return model, progress
 
 
@@ -271,11 +272,34 @@ def test_mixed_precision_trains():
     model, progress = train(config=replace(CONFIG, precision="bf16"))
     assert progress.finished
     assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
+    assert "forward" not in vars(model)  # whoever uses it now has the precision of the weights, as its saved form
+
+
+def test_a_loss_scale_is_saved_and_restored(tmp_path):
+    trainer = Trainer(new_model(), stripes(), None, CONFIG, folder=tmp_path)
+    trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=128.0)
+    trainer.save()
+    again = Trainer(new_model(), stripes(), None, CONFIG, folder=tmp_path)
+    again.accelerator.scaler = torch.amp.GradScaler("cpu")
+    again.restore()
+    assert again.accelerator.scaler.get_scale() == 128.0
+
+
+def test_the_best_weights_have_the_temperature_they_were_chosen_with(tmp_path):
+    config = replace(CONFIG, epochs=4, inverse_temperature=(100.0, 1.0), loss="margin", learning_rate=1e-9, ema=None)
+    models = [new_model(routing="kmeans"), new_model(routing="kmeans")]
+    for model in models:  # the second time everything is finished
+        progress = fit(model, stripes(), stripes(32, seed=1), config, folder=tmp_path)
+    assert progress.best_epoch < 3
+    expected = inverse_temperature(6 * (progress.best_epoch + 1) - 1, 24, start=100.0, end=1.0)
+    for model in models:
+        assert model.class_capsules.routing.options["inverse_temperature"] == expected
+    assert same_weights(*models)
 
 
 def test_inverse_temperature_is_scheduled_and_saved():
     model = new_model(routing="kmeans")
-    train(model, replace(CONFIG, inverse_temperature=(1.0, 4.0), loss="margin"))
+    fit(model, stripes(), None, replace(CONFIG, inverse_temperature=(1.0, 4.0), loss="margin"))
     assert model.class_capsules.routing.options["inverse_temperature"] > 3
     assert model.config()["arguments"]["routing_options"]["inverse_temperature"] > 3
 

@@ -20,7 +20,8 @@ class TrainingConfig:
         epochs: passes over the training data, unless max_minutes is given.
         max_minutes: train for about this long; the number of steps is fixed after a timed trial and stored.
         batch_size: images per optimiser step, over all processes.
-        accumulate: micro-batches that a step is cut into, to save memory; the result is the same.
+        accumulate: micro-batches that a step is cut into, to save memory; the result is the same but for models with
+            batch norm, whose statistics are those of a micro-batch.
         optimizer: "adamw" or "sgd" (with Nesterov momentum 0.9).
         learning_rate: at its highest.
         weight_decay: decoupled for adamw.
@@ -74,6 +75,8 @@ class TrainingConfig:
         check_choice("loss", self.loss, LOSSES)
         check_choice("precision", self.precision, PRECISIONS)
         check_positive("learning_rate", self.learning_rate)
+        if self.early_stopping is not None:
+            check_count("early_stopping", self.early_stopping)
         if isinstance(self.class_weights, str):
             check_choice("class_weights", self.class_weights, ("balanced",))
         elif self.class_weights is not None and not all(weight >= 0 for weight in self.class_weights):

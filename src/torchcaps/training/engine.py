@@ -199,7 +199,7 @@ class Trainer:
         """This process's micro-batches of a batch."""
         rank, num_processes = self.accelerator.process_index, self.accelerator.num_processes
         start, stop = (batch_size * r // num_processes for r in (rank, rank + 1))
-        size = -(-(stop - start) // self.config.accumulate)
+        size = max(1, -(-(stop - start) // self.config.accumulate))
         return [slice(first, min(stop, first + size)) for first in range(start, stop, size)]
 
     def apply_schedules(self) -> None:
@@ -210,12 +210,17 @@ class Trainer:
             group["lr"] = rate * group["rate"]
         if progress.step <= YOUNG_STEPS:
             settle_batch_norm(self.plain_model)
-        if config.inverse_temperature is not None:
-            start, end = config.inverse_temperature
-            value = schedules.inverse_temperature(progress.step, progress.total_steps, start=start, end=end)
-            set_inverse_temperature(self.plain_model, value)
-            if self.average is not None:
-                set_inverse_temperature(self.average, value)
+        self.set_temperature(progress.step)
+
+    def set_temperature(self, step: int) -> None:
+        """Give K-Means routings the T of a step, where it changes."""
+        if self.config.inverse_temperature is None:
+            return
+        start, end = self.config.inverse_temperature
+        value = schedules.inverse_temperature(step, self.progress.total_steps, start=start, end=end)
+        for model in (self.plain_model, self.average):
+            if model is not None:
+                set_inverse_temperature(model, value)
 
     def check_finite(self, norm: Tensor, indices: Tensor, step: int) -> None:
         """Stop with a diagnosis rather than go on with NaN (fp16 scales its losses and skips such steps itself).
@@ -365,6 +370,8 @@ class Trainer:
             tensors |= {f"best.{name}": tensor for name, tensor in self.best.items()}
         optimizer_tensors, optimizer_values = checkpoint.optimizer_tensors(self.optimizer)
         values = {"progress": asdict(self.progress), "optimizer": optimizer_values, "config": self.config.to_dict()}
+        if self.accelerator.scaler is not None:
+            values["scaler"] = self.accelerator.scaler.state_dict()
         checkpoint.save_state(self.folder / checkpoint.LAST, tensors | optimizer_tensors, values)
 
     def restore(self) -> Progress | None:
@@ -381,6 +388,8 @@ class Trainer:
         if self.average is not None:
             self.average.load_state_dict(checkpoint.with_prefix(tensors, "average."))
         checkpoint.restore_optimizer(self.optimizer, tensors, values["optimizer"])
+        if self.accelerator.scaler is not None and "scaler" in values:
+            self.accelerator.scaler.load_state_dict(values["scaler"])
         progress = Progress(**(values["progress"] | {"epoch_sums": tuple(values["progress"]["epoch_sums"])}))
         self.saved_step, self.damage = progress.step, state.damage
         self.best = checkpoint.with_prefix(tensors, "best.") or None
@@ -412,5 +421,10 @@ class Trainer:
 
     def restore_best(self) -> None:
         """Leave the model with the weights that were best on validation, or with the last."""
+        progress = self.progress
+        for name in ("forward", "_original_forward"):  # accelerate's, of mixed precision, which was for the training
+            vars(self.plain_model).pop(name, None)
         self.plain_model.load_state_dict(self.evaluated_model.state_dict() if self.best is None else self.best)
+        end = progress.step if self.best is None else (progress.best_epoch + 1) * self.batches.steps_per_epoch
+        self.set_temperature(min(end, progress.total_steps) - 1)
         self.plain_model.eval()

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from torchcaps.losses import margin_loss, reconstruction_loss, spread_loss
+from torchcaps.losses import activation_cross_entropy, margin_loss, reconstruction_loss, spread_loss
 from torchcaps.models import Model, ModelOutput
 from torchcaps.schedules import spread_margin
 from torchcaps.training.config import TrainingConfig
@@ -33,8 +33,9 @@ def make_objective(model: Model, config: TrainingConfig, class_weights: Tensor |
             logits = scores if not model.gives_activations else scores.clamp(1e-6, 1 - 1e-6).logit()
             losses = functional.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="none")
             return losses.sum(-1)
-        logits = scores if not model.gives_activations else scores.clamp_min(1e-7).log()
-        return functional.cross_entropy(logits, targets, reduction="none")
+        if model.gives_activations:
+            return activation_cross_entropy(scores, targets, reduction="none")
+        return functional.cross_entropy(scores, targets, reduction="none")
 
     def objective(output: ModelOutput, images: Tensor, targets: Tensor, progress: float) -> Tensor:
         loss = classification(output.scores.float(), targets, progress)
