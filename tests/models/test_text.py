@@ -136,6 +136,27 @@ def test_auto_takes_the_kernels(routing):
         torch.testing.assert_close(model(make_tokens(9, 4)).scores, scores, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("options", [{"routing": "em"}, {"routing": "kmeans", "metric": "euclidean"}])
+def test_means_do_not_shrink_with_the_length_of_a_text(options):
+    routing, tokens = options.pop("routing"), make_tokens(10)
+    model = new_model("text-capsule-a", routing=routing, routing_options=options)
+    with torch.no_grad():
+        short, long = (model(tokens.repeat(1, times)) for times in (1, 20))
+    ratio = length(long.poses) / length(short.poses)
+    assert 0.5 < float(ratio.min()) <= float(ratio.max()) < 2
+
+
+def test_branches_of_em_are_averaged_as_activations():
+    model, tokens = new_model("text-capsule-b", routing="em"), make_tokens(9, 12)
+    branches = [branch(*model.embed(tokens)) for branch in model.branches]
+    torch.testing.assert_close(model(tokens).scores, sum(branch.activations for branch in branches) / 3)
+
+
+@pytest.mark.parametrize("name", list_models("text"))
+def test_bfloat16(name):
+    assert new_model(name).bfloat16()(make_tokens(9, 4)).scores.isfinite().all()
+
+
 def test_branches_are_averaged_as_poses():
     model, tokens = new_model("text-capsule-b"), make_tokens(9, 4)
     words, lengths = model.embed(tokens)
@@ -198,6 +219,12 @@ def test_explain_names_every_word_and_leaves_the_model_alone():
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
     with pytest.raises(ValueError, match="text-cnn has no capsules"):
         explain(new_model("text-cnn"), ["a"])
+
+
+def test_em_has_no_reasons():
+    model = new_model("text-capsule-a", routing="em")
+    with pytest.raises(ValueError, match="shares of the length of a class's pose"):
+        explain(model, ["a b"])
 
 
 def test_sizes_of_the_paper():

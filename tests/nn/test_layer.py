@@ -214,3 +214,25 @@ def test_chunks_change_nothing(kind, one_example_chunks):
         gradients.append(torch.autograd.grad(scalar(outputs[-1]), list(layer.parameters())))
     torch.testing.assert_close(outputs[1], outputs[0], rtol=1e-12, atol=1e-14)
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("pose", POSES)
+def test_a_start_without_noise(pose):
+    layer = nn.DenseCaps(5, 3, 4, 4, pose=pose, routing=nn.DynamicRouting(), weight_std=0.0)
+    start = torch.eye(2) if pose == "matrix" else torch.zeros(4, 4)
+    assert torch.equal(layer.weight, start.expand_as(layer.weight))
+    with pytest.raises(ValueError, match="weight_std must be a finite number of at least 0, got -1"):
+        nn.DenseCaps(5, 3, 4, 4, pose=pose, routing=nn.DynamicRouting(), weight_std=-1.0)
+
+
+@pytest.mark.parametrize("routing", [nn.DynamicRouting, nn.EMRouting])
+def test_couplings_are_those_of_the_routing_or_refused(routing):
+    layer = nn.DenseCaps(5, 3, 4, 4, routing=routing())
+    children = Capsules(torch.randn(2, 5, 4), torch.rand(2, 5))
+    asked, late = layer.route(children), layer.route(children)
+    before = asked.coupling.clone()
+    with torch.no_grad():
+        layer.weight.add_(1.0)
+    assert torch.equal(asked.coupling, before)
+    with pytest.raises(RuntimeError, match="have changed since this routing"):
+        late.coupling  # noqa: B018

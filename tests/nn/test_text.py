@@ -73,3 +73,4 @@ def test_pairs_are_counted_like_words():
     torch.testing.assert_close(pairs.eval()(tokens), words.eval()(numbers[:1]))
     torch.testing.assert_close(pairs.train()(tokens, targets[:1]), words.train()(numbers[:1], targets[:1]))
     assert pairs.eval()(tokens)[0, 2].tolist() == [0, 0]
+    assert pairs.total[0] == 0  # "no pair" is none

@@ -10,6 +10,7 @@ from torch import Tensor
 from cases import class_case, conv_case, dense_case, randn, random_mask, tensor_case
 from situations import amended, both, partially, with_activations, with_logits
 from torchcaps.capsules import Capsules
+from torchcaps.nn import DynamicRouting
 from torchcaps.routing import backend as backends
 from torchcaps.routing import (
     dynamic_routing,
@@ -424,3 +425,9 @@ def test_capsules_flow_through_a_compiled_function():
     capsules = two_layers(randn(2, 5, 3, 4), randn(3, 2, 4, 6))
     assert isinstance(capsules, Capsules)
     assert capsules.poses.shape == (2, 2, 6)
+
+
+def test_a_module_with_a_backend_of_its_own_can_be_explained():
+    votes = torch.randn(2, 6, 3, 4)
+    assert explain(DynamicRouting(backend="reference"), votes).reasons["reference"] is None
+    assert why_not("reference", DynamicRouting(backend="chunked"), votes) is None

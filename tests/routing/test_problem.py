@@ -199,3 +199,20 @@ def test_refusals_of_subsets(name):
         routing(votes, partial=torch.tensor([True, False]))
     with pytest.raises(TypeError, match="partial must be a boolean tensor"):
         routing(votes, partial=torch.tensor([1.0, 0.0, 1.0]))
+
+
+def test_somebody_must_take_part():
+    with pytest.raises(ValueError, match="partial must let at least one parent take part"):
+        dynamic_routing(randn(2, 4, 3, 2), partial=torch.zeros(3, dtype=torch.bool))
+
+
+def test_half_precision_is_refused(routing):
+    votes = randn(2, 4, 3, 2).half()
+    activations = {"activations": rand(2, 4).half()} if "em" in str(routing) else {}
+    with pytest.raises(TypeError, match="wider range of numbers than float16 has"):
+        routing(votes, **activations)
+
+
+def test_hard_assignment_has_no_temperature():
+    with pytest.raises(ValueError, match="leave out inverse_temperature=1.0 or hard=True"):
+        kmeans_routing(randn(2, 4, 3, 2), hard=True, inverse_temperature=1.0)

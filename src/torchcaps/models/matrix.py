@@ -74,6 +74,12 @@ class MatrixCapsNet(ImageModel):
         def new_routing():
             return create_routing(routing, **(routing_options or {}))
 
+        if multi_label:
+            self.default_loss = "margin"
+        if capsule_dropout and not new_routing().weighs_children:
+            raise ValueError(
+                f"capsule_dropout takes activations away, which {routing} routing does not look at; choose em, or amend"
+            )
         size, (first, second, third) = self.pose_size, types
         layer: dict[str, Any] = {"pose": pose, "weight_std": weight_std}
         self.features = matrix_stem(image_shape[0], channels, batch_norm=batch_norm)

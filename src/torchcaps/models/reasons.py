@@ -34,25 +34,30 @@ def explain(model: Model, texts: Sequence[str], classes: Sequence[int] | None = 
     """
     if not isinstance(model, TextCapsules):
         raise ValueError(f"{model.name} has no capsules whose routing could tell reasons; use text-capsule-a or -b")
+    if not model.class_routing.activations_are_lengths:
+        raise ValueError(
+            "reasons are shares of the length of a class's pose, which says nothing with this routing (EM)"
+        )
     encoding, device = model.preprocessing, next(model.parameters()).device
-    answers = []
+    answers, was_training = [], model.training
+    model.eval()
     for index, text in enumerate(texts):
         tokens = encoding([text]).to(device)
-        chosen = int(model(tokens).scores.argmax()) if classes is None else classes[index]
+        with torch.no_grad():
+            chosen = int(model(tokens).scores.argmax()) if classes is None else classes[index]
         words = encoding.tokens(text)
         values = word_values(model, tokens, torch.tensor([chosen], device=device))[0]
         answers.append([Reason(word, value) for word, value in zip(words, values.tolist(), strict=False)])
+    model.train(was_training)
     return answers
 
 
 def word_values(model: TextCapsules, tokens: Tensor, classes: Tensor) -> Tensor:
-    """The part of each word in the length of the class's pose.
+    """The part of each word in the length of the class's pose; the model is in evaluation mode.
 
     Shapes:
         tokens: (B, T); classes: (B,) -> (B, T)
     """
-    was_training = model.training
-    model.eval()
     with torch.enable_grad():
         words, lengths = model.embed(tokens)
         words = words.detach().requires_grad_()
@@ -61,7 +66,6 @@ def word_values(model: TextCapsules, tokens: Tensor, classes: Tensor) -> Tensor:
         chosen = poses[torch.arange(len(poses), device=poses.device), classes]
         total = (chosen * normalise(chosen.detach())).sum()
         (gradient,) = torch.autograd.grad(total, words)
-    model.train(was_training)
     values = (gradient * words.detach()).sum(-1)
     return values[:, model.edges : model.edges + tokens.shape[1]]
 

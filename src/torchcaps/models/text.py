@@ -9,7 +9,7 @@ from torchcaps.capsules import Capsules, length
 from torchcaps.checks import check_count
 from torchcaps.models.base import ModelOutput
 from torchcaps.models.text_base import TextModel
-from torchcaps.nn import ClassCaps, ConvCaps1d, NgramCaps, create_routing
+from torchcaps.nn import ClassCaps, ConvCaps1d, NgramCaps, Routing, create_routing
 from torchcaps.nn.text import window_mask
 from torchcaps.routing import RoutingResult
 
@@ -62,10 +62,13 @@ class TextBranch(nn.Module):
         return window_mask(lengths_B.clamp_min(self.num_words), ngrams.shape[1], self.ngrams.ngram_size)
 
     def evidence(self, windows: Capsules, lengths_B: Tensor) -> tuple[Capsules, Tensor]:
-        """The windows as the classes see them, scaled so that votes are averaged, and which lie within their text."""
+        """The windows as classes see them, scaled so that sums of votes are means, and which lie within their text."""
         mask_BT = window_mask(lengths_B.clamp_min(self.num_words), windows.poses.shape[1], self.num_words)
+        if self.classes.routing.parents_are_means:
+            return windows, mask_BT
         num_capsules_B = mask_BT.sum(1) * windows.poses.shape[2]
-        return Capsules(windows.poses * (EVIDENCE / num_capsules_B)[:, None, None, None], windows.activations), mask_BT
+        scale_B111 = (EVIDENCE / num_capsules_B)[:, None, None, None].to(windows.poses.dtype)
+        return Capsules(windows.poses * scale_B111, windows.activations), mask_BT
 
     def forward(self, words_BTE: Tensor, lengths_B: Tensor) -> Capsules:
         return self.route(words_BTE, lengths_B)[2].capsules
@@ -181,13 +184,21 @@ class TextCapsules(TextModel):
         words, lengths = self.embed(tokens, classes)
         return self.combine([branch(words, lengths) for branch in self.branches])
 
+    @property
+    def class_routing(self) -> Routing:
+        """That of the classes, of the same kind in all branches."""
+        branch = self.branches[0]
+        assert isinstance(branch, TextBranch)
+        return branch.classes.routing
+
     def combine(self, branches: list[Capsules]) -> ModelOutput:
         """Classes from those of all branches, without the noise class."""
         if len(branches) == 1:
             poses, activations = branches[0]
         else:
-            poses = torch.stack([branch.poses for branch in branches]).mean(0)
-            activations = length(poses)
+            poses, activations = (torch.stack(parts).mean(0) for parts in zip(*branches, strict=True))
+            if self.class_routing.activations_are_lengths:
+                activations = length(poses)
         return ModelOutput(activations[:, : self.num_classes], poses[:, : self.num_classes])
 
 

@@ -62,6 +62,8 @@ class CapsuleLayer(nn.Module):
         self.num_parents = check_count("number of parents", num_parents)
         self.in_size, self.out_size = check_count("in_size", in_size), check_count("out_size", out_size)
         self.num_children, self.weight_std = num_children, weight_std
+        if weight_std is not None and not 0 <= weight_std < math.inf:
+            raise ValueError(f"weight_std must be a finite number of at least 0, got {weight_std!r}")
         self.normalise_weights = routing.normalise_weights if normalise_weights is None else normalise_weights
         inner, outer = in_size, out_size
         if pose == "matrix":
@@ -86,9 +88,9 @@ class CapsuleLayer(nn.Module):
         if self.child_weight is not None:
             _near_identity(self.child_weight, MATRIX_STD)
         if self.pose == "matrix":
-            _near_identity(self.weight, self.weight_std or MATRIX_STD)
+            _near_identity(self.weight, MATRIX_STD if self.weight_std is None else self.weight_std)
         else:
-            nn.init.normal_(self.weight, std=self.weight_std or self._alive_std())
+            nn.init.normal_(self.weight, std=self._alive_std() if self.weight_std is None else self.weight_std)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
         self.routing.reset_parameters()

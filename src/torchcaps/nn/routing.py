@@ -24,7 +24,7 @@ from torchcaps.routing import (
     uniform_routing,
 )
 from torchcaps.routing.em.api import routing_lambdas
-from torchcaps.routing.em.reference import KAPPA
+from torchcaps.routing.em.common import KAPPA
 from torchcaps.votes import Votes
 
 # Arguments of a routing function that belong to a call, not to a module.
@@ -42,9 +42,15 @@ class Routing(nn.Module):
 
     Attributes:
         normalise_weights: whether layers normalise their weights (Frobenius) for this routing unless told otherwise.
+        parents_are_means: whether poses of parents are means of votes, which do not grow with the number of children.
+        activations_are_lengths: of the poses, so that poses alone say what is there.
+        weighs_children: whether votes count by the activations of the children.
     """
 
     normalise_weights: ClassVar[bool] = False
+    parents_are_means = False
+    activations_are_lengths = True
+    weighs_children = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,6 +96,7 @@ class FunctionRouting(Routing):
                 hint = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(known)}"
                 raise TypeError(f"{type(self).__name__} has no option {name!r}{hint}")
         self.options = options
+        self.weighs_children = bool(options.get("amend"))
 
     def forward(
         self,
@@ -138,6 +145,10 @@ class KMeansRouting(FunctionRouting):
 
     function = staticmethod(kmeans_routing)
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.parents_are_means = options.get("metric") == "euclidean"
+
 
 class EntropyRouting(FunctionRouting):
     """:func:`torchcaps.routing.entropy_routing` with its options fixed; layers normalise their weights for it."""
@@ -158,10 +169,12 @@ class EMRouting(FunctionRouting):
     """
 
     function = staticmethod(em_routing)
+    parents_are_means = True
+    activations_are_lengths = False
 
     def __init__(self, *, shared_betas: bool = False, **options: Any) -> None:
         super().__init__(**options)
-        self.shared_betas = shared_betas
+        self.shared_betas, self.weighs_children = shared_betas, True
         self.register_parameter("beta_a", None)
         self.register_parameter("beta_u", None)
 

@@ -101,7 +101,7 @@ class WordEvidence(nn.Module):
     def count(self, texts: Sequence[np.ndarray], targets: Tensor) -> None:
         """Add texts, given as the numbers of their tokens, with their classes (n,) or (n, J)."""
         for numbers, target in zip(texts, self.multi_hot(targets.to(self.total.device)), strict=True):
-            words = torch.from_numpy(np.unique(numbers)).to(target.device)
+            words = torch.from_numpy(np.unique(numbers[numbers != 0])).to(target.device)
             self.with_class[words] += target
             self.total[words] += 1
 

@@ -38,7 +38,7 @@ class Backend(Protocol):
 
 
 class Reference:
-    """The specification in eager torch, on any device and dtype."""
+    """The specification in eager torch, on any device, in any floating-point type but float16."""
 
     name = "reference"
 
@@ -127,9 +127,9 @@ def use_backend(backend: str | Backend) -> Iterator[None]:
 def solve(problem: Problem, backend: str = "auto") -> RoutingResult:
     """Solve the problem with the backend that was asked for, or the first that takes it."""
     check_choice("backend", backend, NAMES)
-    chosen: str | Backend = backend
-    if backend == "auto":
-        chosen = _chosen_to_compile if torch.compiler.is_compiling() else _chosen.get()
+    chosen = _chosen_to_compile if torch.compiler.is_compiling() else _chosen.get()
+    if backend != "auto" and chosen is not EXPLAINING:
+        chosen = backend
     if not isinstance(chosen, str):
         return chosen.run(problem)
     if chosen == "auto":
@@ -187,6 +187,9 @@ class _Explaining:
         )
 
 
+EXPLAINING = _Explaining()
+
+
 def explain(routing: Callable[..., Any], *args: Any, **options: Any) -> Explanation:
     """What `routing(*args, **options)` would run and why; nothing is computed.
 
@@ -196,8 +199,7 @@ def explain(routing: Callable[..., Any], *args: Any, **options: Any) -> Explanat
         >>> explain(dynamic_routing, torch.randn(2, 6, 3, 4)).reasons["reference"] is None
         True
     """
-    options.pop("backend", None)
-    with use_backend(_Explaining()):
+    with use_backend(EXPLAINING):
         return routing(*args, **options)
 
 

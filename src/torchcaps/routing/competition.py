@@ -108,5 +108,4 @@ class Competition:
         largest = self._reduce(per_slot.detach(), "amax", torch.finfo(per_slot.dtype).min)
         scaled = (per_slot - largest[:, index]).exp()
         total = torch.zeros_like(largest).index_add(1, index, scaled)
-        log_total = largest + total.clamp_min(torch.finfo(total.dtype).tiny).log()
-        return torch.logaddexp(log_total, torch.zeros_like(log_total)) if self.leaky else log_total
+        return largest + total.clamp_min(torch.finfo(total.dtype).tiny).log()

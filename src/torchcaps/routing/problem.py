@@ -93,6 +93,8 @@ def pose_problem(
     """Check what all routings have in common and put it together."""
     check_choice("competition", competition, KINDS)
     description = as_votes(votes, activations=activations, mask=mask)
+    if description.example.dtype == torch.float16:
+        raise TypeError("routing needs a wider range of numbers than float16 has; use bfloat16 or float32")
     if amend and description.activations is None:
         raise ValueError("amend multiplies couplings by child activations; give activations, or votes that have them")
     if activations is not None and not amend:
@@ -119,7 +121,10 @@ def _draw_parents(partial: float | Tensor | None, votes: Votes) -> Tensor | None
     if partial is None:
         return None
     if isinstance(partial, Tensor):
-        return check_shape("partial", check_mask("partial", partial), (votes.num_parents,), "(J,)")
+        check_shape("partial", check_mask("partial", partial), (votes.num_parents,), "(J,)")
+        if not torch.compiler.is_compiling() and not bool(partial.any()):
+            raise ValueError("partial must let at least one parent take part, got none")
+        return partial
     if isinstance(partial, bool) or not isinstance(partial, int | float) or not 0 < partial <= 1:
         raise ValueError(
             "partial must be the probability in (0, 1] with which a parent takes part, or a boolean tensor (J,), "

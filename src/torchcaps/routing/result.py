@@ -1,8 +1,9 @@
 """What every routing returns."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from torchcaps.capsules import Capsules
@@ -31,7 +32,7 @@ class RoutingResult:
         capsules: the parents, poses (B, *positions, J, D) and activations (B, *positions, J).
         coupling: (B, I, J) for dense votes, (B, *positions, slots, J) for convolutional ones: the couplings of the
             last weighted sum (EM: R). A record without gradients; a backend that does not store couplings computes
-            them when they are first asked for.
+            them when they are first asked for, which must be before the weights change.
         trace: one TraceStep per iteration if it was asked for, else None.
     """
 
@@ -40,17 +41,31 @@ class RoutingResult:
         capsules: Capsules,
         coupling: Tensor | Callable[[], Tensor],
         trace: tuple[TraceStep, ...] | None = None,
+        *,
+        reads: Sequence[Any] = (),
     ) -> None:
+        """`reads`: what a function `coupling` reads; tensors among it must not have changed when it is called."""
         self.capsules = capsules
         self._coupling = coupling
         self.trace = trace
+        self._versions = [] if torch.compiler.is_compiling() else [(t, t._version) for t in reads if _is_counted(t)]
 
     @property
     def coupling(self) -> Tensor:
         if not isinstance(self._coupling, Tensor):
+            if any(tensor._version != version for tensor, version in self._versions):
+                raise RuntimeError(
+                    "weights or inputs have changed since this routing; ask for its couplings before that"
+                )
             self._coupling = self._coupling()
+            self._versions = []
         return self._coupling
 
     def __repr__(self) -> str:
         steps = "no trace" if self.trace is None else f"trace of {len(self.trace)} steps"
         return f"RoutingResult(poses {tuple(self.capsules.poses.shape)}, {steps})"
+
+
+def _is_counted(value: Any) -> bool:
+    """Whether torch counts the changes of a value."""
+    return isinstance(value, Tensor) and not value.is_inference()

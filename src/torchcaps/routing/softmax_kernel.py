@@ -86,7 +86,7 @@ class SoftmaxKernel:
             with torch.no_grad():
                 return softmax_couplings(sums, masses, *arguments).view(problem.votes.coupling_shape)
 
-        return RoutingResult(Capsules.from_poses(poses), last_coupling)
+        return RoutingResult(Capsules.from_poses(poses), last_coupling, reads=arguments)
 
 
 @torch.library.custom_op("torchcaps::softmax_routing", mutates_args=())

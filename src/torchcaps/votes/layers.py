@@ -204,6 +204,8 @@ def _transformation(
     if weight.dim() != len(owners) + 3:
         raise ValueError(f"{weights} weight must have shape ({legend}J, K, D), got {tuple(weight.shape)}")
     num_parents, outer = weight.shape[-3], weight.shape[-1]
+    if num_parents == 0:
+        raise ValueError(f"weight must have at least one parent (J), got shape {tuple(weight.shape)}")
     check_shape("weight", weight, (*owners, num_parents, inner, outer), f"({legend}J, K, D)")
     if pose == "matrix" and not rows == inner == outer:
         raise ValueError(f"matrix poses of {pose_size} entries need {rows} x {rows} weights, got {inner} x {outer}")

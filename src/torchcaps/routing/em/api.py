@@ -8,6 +8,7 @@ from torch import Tensor
 
 from torchcaps.checks import check_choice, check_count, check_like, check_positive
 from torchcaps.routing.backend import solve
+from torchcaps.routing.em.common import ACTIVATIONS, KAPPA
 from torchcaps.routing.em.fused import FUSED
 from torchcaps.routing.em.reference import em
 from torchcaps.routing.problem import Algorithm, pose_problem
@@ -16,8 +17,6 @@ from torchcaps.schedules import routing_lambda
 from torchcaps.votes import Votes, as_votes
 
 EM = Algorithm("em", em, FUSED)
-COST_SCALES = ("mass", "paper")
-ACTIVATIONS = ("mdl", "mixing", "entropy")
 
 LambdaSchedule = float | Sequence[float] | Callable[[int], float]
 
@@ -101,7 +100,7 @@ def em_routing(
         beta_a=_beta("beta_a", beta_a, description),
         beta_u=_beta("beta_u", beta_u, description),
         eps_var=check_positive("eps_var", eps_var),
-        cost_scale=check_choice("cost_scale", cost_scale, COST_SCALES),
+        cost_scale=check_choice("cost_scale", cost_scale, KAPPA),
         activation=check_choice("activation", activation, ACTIVATIONS),
         detach_couplings=detach_couplings,
     )

@@ -13,13 +13,11 @@ from torch import Tensor
 from torchcaps.capsules import Capsules
 from torchcaps.native.lowering import LARGEST_NUMBER, lower, why_not_lower
 from torchcaps.routing.competition import KINDS
+from torchcaps.routing.em.common import ACTIVATIONS, KAPPA, of_existing
 from torchcaps.routing.em.fused_ops import REGISTER_BYTES, EmKernelOptions, em_couplings, em_kernel
-from torchcaps.routing.em.reference import KAPPA
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.result import RoutingResult, TraceStep
 from torchcaps.votes import LinearVotes, Votes
-
-ACTIVATIONS = ("mdl", "mixing", "entropy")  # in the order of csrc/em.h
 
 
 class EmKernel:
@@ -51,10 +49,11 @@ class EmKernel:
         positions = (-1, *description.positions)
         capsules = Capsules(
             poses_BSJD.view(*positions, *poses_BSJD.shape[2:]),
-            _of_existing(activations_BSJ.view(*positions, activations_BSJ.shape[2]), description.window_mask),
+            of_existing(activations_BSJ.view(*positions, activations_BSJ.shape[2]), description.window_mask),
         )
         trace = _trace(problem, state.detach(), coupling_of) if problem.return_trace else None
-        return RoutingResult(capsules, lambda: coupling_of(len(problem.options.lambdas) - 1)[0], trace)
+        last = len(problem.options.lambdas) - 1
+        return RoutingResult(capsules, lambda: coupling_of(last)[0], trace, reads=arguments)
 
 
 def _is_factorised_convolution(votes: Votes) -> bool:
@@ -107,16 +106,11 @@ def _trace(
         TraceStep(
             couplings[iteration],
             means[:, iteration],
-            _of_existing(activations[:, iteration], votes.window_mask),
+            of_existing(activations[:, iteration], votes.window_mask),
             -log_likelihoods[iteration + 1],  # of the Gaussians this iteration found
         )
         for iteration in range(num_iterations)
     )
-
-
-def _of_existing(values: Tensor, window_mask: Tensor | None) -> Tensor:
-    """Values of parents, 0 at positions that do not exist: (B, ..., J)."""
-    return values if window_mask is None else values * window_mask.unsqueeze(-1)
 
 
 FUSED = EmKernel()

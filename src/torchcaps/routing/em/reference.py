@@ -6,12 +6,12 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from torchcaps.capsules import Capsules
+from torchcaps.routing.em.common import KAPPA, of_existing
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.result import RoutingResult, TraceStep
 from torchcaps.routing.steps import weighted_sum
 
 LEAST_MASS = 1e-8
-KAPPA = {"mass": 100.0, "paper": 1.0}
 
 
 def em(problem: Problem) -> RoutingResult:
@@ -49,11 +49,6 @@ def em(problem: Problem) -> RoutingResult:
             coupling_BIJ = competition.softmax(logits_BIJ.detach() if options.detach_couplings else logits_BIJ)
     capsules = Capsules(mean_BJD, of_existing(log_activation_BJ.exp(), votes.window_mask))
     return RoutingResult(capsules, coupling_BIJ.detach(), tuple(trace) if problem.return_trace else None)
-
-
-def of_existing(values: Tensor, window_mask: Tensor | None) -> Tensor:
-    """Values of parents, 0 at positions that do not exist: (B, ..., J)."""
-    return values if window_mask is None else values * window_mask.unsqueeze(-1)
 
 
 def cost_scale(problem: Problem, first_coupling: Tensor) -> tuple[Tensor | float, float]:

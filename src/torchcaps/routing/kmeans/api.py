@@ -32,7 +32,7 @@ def kmeans_routing(
     *,
     num_iterations: int = 3,
     metric: str = "dot",
-    inverse_temperature: float = 1.0,
+    inverse_temperature: float | None = None,
     hard: bool = False,
     squash_k: float = 1.0,
     amend: bool = False,
@@ -61,7 +61,7 @@ def kmeans_routing(
         num_iterations: r >= 0; r iterations do the work of r + 1 dynamic ones.
         metric: "dot", whose centres are sums, or "euclidean", whose centres are means, so that their length does not
             say how many children agree.
-        inverse_temperature: T.
+        inverse_temperature: T > 0, 1 unless given; not together with `hard`.
         hard: T = infinity: each child belongs to its nearest parent (ties to the first), a parent without members
             keeps its centre, couplings are constants for the gradient.
         squash_k: k of the final squash; Su found 0.5 better than 1.
@@ -73,15 +73,16 @@ def kmeans_routing(
         >>> kmeans_routing(torch.randn(2, 6, 3, 4), num_iterations=2).capsules.poses.shape
         torch.Size([2, 3, 4])
     """
-    if hard and inverse_temperature != 1.0:
+    if hard and inverse_temperature is not None:
         raise ValueError(
             "hard assignment is the limit of infinite inverse_temperature; "
             f"leave out inverse_temperature={inverse_temperature} or hard=True"
         )
+    sharpness = 1.0 if inverse_temperature is None else check_positive("inverse_temperature", inverse_temperature)
     options = KMeansOptions(
         num_iterations=check_count("num_iterations", num_iterations, least=0),
         metric=check_choice("metric", metric, METRICS),
-        inverse_temperature=check_positive("inverse_temperature", inverse_temperature),
+        inverse_temperature=sharpness,
         hard=hard,
         squash_k=check_positive("squash_k", squash_k),
     )
