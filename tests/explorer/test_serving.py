@@ -213,7 +213,7 @@ def test_sigterm_under_load_loses_no_answer(process):
     ("options", "sentence"),
     [
         (["no-such-run"], "no-such-run"),
-        (["capsnet-small-mnist", "--batch-size", "0"], "batch_size must be"),
+        (["capsnet-small-mnist", "--batch-size", "0"], "--batch-size must be"),
         (["capsnet-small-mnist", "--batch-milliseconds", "0"], "seconds must be"),
         (["capsnet-small-mnist", "--seconds", "-1"], "seconds must be"),
         (["capsnet-small-mnist", "--port", "99999"], "cannot listen on port 99999"),

@@ -38,14 +38,14 @@ class Explore:
 
         listener = open_socket(self.host, self.port)
         with listener:
-            is_local = self.host in ("127.0.0.1", "localhost", "::1")
-            limits = Limits(hosts=LOCAL if is_local else None)
+            limits = Limits(hosts=allowed_hosts(self.host))
             service = Service(*shipped_models(self.run_folder))
             service.warm_up()
+            shown = vars(service.models().roles).values()
+            if self.run_folder is not None and next(iter(service.predictors)) not in shown:
+                print("note: the page has no place for this model (one of images needs a decoder); the API has it")
             app = create_app(service, limits=limits)
-            name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
-            name = f"[{name}]" if ":" in name else name
-            address = f"http://{name}:{listener.getsockname()[1]}/"
+            address = f"{address_of(self.host, listener.getsockname()[1])}/"
 
             def announce() -> None:
                 print(f"The explorer is at {address} (Ctrl+C ends it)", flush=True)
@@ -53,6 +53,17 @@ class Explore:
                     webbrowser.open(address)
 
             run(app, limits, listener, announce)
+
+
+def allowed_hosts(host: str) -> tuple[str, ...] | None:
+    """What requests may call a service that listens at `host`; None for anything, where other machines are let in."""
+    return LOCAL if host in ("127.0.0.1", "localhost", "::1") else None
+
+
+def address_of(host: str, port: int) -> str:
+    """Where a browser on this machine finds a service that listens at `host`."""
+    name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
 def check_installed(what: str) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tyro
 
-from torchcaps.cli.explore import LOCAL, check_installed
+from torchcaps.cli.explore import address_of, allowed_hosts, check_installed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,21 +43,22 @@ class Serve:
         check_installed("the service")
         from pathlib import Path
 
-        from torchcaps.checks import check_count
+        from torchcaps.checks import check_count, check_positive
         from torchcaps.explorer import Batching, Limits, Service, Serving
         from torchcaps.explorer.serve import open_socket
         from torchcaps.predictor import load
 
-        check_count("batch_size", self.batch_size)
-        batching = Batching(size=self.batch_size, seconds=self.batch_milliseconds / 1000)
-        hosts = LOCAL if self.host in ("127.0.0.1", "localhost", "::1") else None
-        limits = Limits(hosts=hosts, waiting=self.waiting, seconds=self.seconds)
+        batching = None
+        if check_count("--batch-size", self.batch_size) > 1:
+            seconds = check_positive("--batch-milliseconds", self.batch_milliseconds) / 1000
+            batching = Batching(size=self.batch_size, seconds=seconds)
+        limits = Limits(hosts=allowed_hosts(self.host), waiting=self.waiting, seconds=self.seconds)
         with open_socket(self.host, self.port) as listener:
             name = Path(self.run_folder).resolve().name
             service = Service({name: load(self.run_folder)})
             service.warm_up()
-            serving = Serving(service, limits=limits, batching=batching if self.batch_size > 1 else None)
-            address = f"http://{self.host}:{listener.getsockname()[1]}"
+            serving = Serving(service, limits=limits, batching=batching)
+            address = address_of(self.host, listener.getsockname()[1])
 
             def announce() -> None:
                 print(f"{name} is served at {address}/api/predict, described at {address}/api", flush=True)

@@ -8,6 +8,7 @@ import struct
 import numpy as np
 from PIL import Image
 
+from torchcaps.data.folders import upright
 from torchcaps.explorer.refusals import Refusal
 from torchcaps.preprocessing import Preprocessing
 
@@ -25,7 +26,7 @@ def from_base64(text: str) -> bytes:
 
 
 def from_png(data: bytes) -> np.ndarray:
-    """A PNG file as uint8 (h, w) if it is grey, else (h, w, 3); what is transparent is black.
+    """A PNG file as uint8 (h, w) if it is grey, else (h, w, 3), as images of folders are read.
 
     Size and dimensions are checked before anything is unpacked.
     """
@@ -39,7 +40,7 @@ def from_png(data: bytes) -> np.ndarray:
     try:
         with Image.open(io.BytesIO(data), formats=("PNG",)) as picture:
             picture.load()
-            return _on_black(picture)
+            return np.array(upright(picture))
     except Exception as error:  # a damaged file makes decoders raise nearly anything
         raise Refusal("the PNG file is damaged and cannot be read") from error
 
@@ -93,13 +94,3 @@ def _cameras(image: np.ndarray) -> np.ndarray:
             f"got a width of {image.shape[1]}"
         )
     return np.stack(np.split(image, 2, axis=1), axis=2)
-
-
-def _on_black(picture: Image.Image) -> np.ndarray:
-    if picture.mode.startswith("I"):  # 16-bit grey
-        return (np.asarray(picture).astype(np.int64).clip(0, 65535) / 257).round().astype(np.uint8)
-    is_grey = picture.mode in ("1", "L", "LA")
-    if picture.mode in ("LA", "PA", "RGBA") or "transparency" in picture.info:
-        picture = picture.convert("RGBA")
-        picture = Image.alpha_composite(Image.new("RGBA", picture.size, (0, 0, 0, 255)), picture)
-    return np.array(picture.convert("L" if is_grey else "RGB"))

@@ -18,11 +18,14 @@ export function overPixels({ shares, window: seen, image_height: height, image_w
   const middle = (/** @type {number} */ start, /** @type {number} */ size) => start + (size - 1) / 2;
   const rows = shares.map((_, row) => middle(seen.top + row * seen.row_step, seen.height));
   const columns = shares[0].map((_, column) => middle(seen.left + column * seen.column_step, seen.width));
-  return Array.from({ length: height }, (_, y) => Array.from({ length: width }, (__, x) => {
-    const weights = rows.map((row) => columns.map((column) => bell(y - row) * bell(x - column)));
-    const total = weights.flat().reduce((sum, weight) => sum + weight, 1e-9);
-    return shares.flat().reduce((sum, share, cell) => sum + share * weights.flat()[cell], 0) / total;
-  }));
+  const sum = (/** @type {number[]} */ values) => values.reduce((total, value) => total + value, 0);
+  const across = Array.from({ length: width }, (_, x) => columns.map((column) => bell(x - column)));
+  return Array.from({ length: height }, (_, y) => {
+    const down = rows.map((row) => bell(y - row));
+    const line = columns.map((_, column) => sum(rows.map((__, row) => down[row] * shares[row][column])));
+    return across.map((weights) =>
+      sum(weights.map((weight, column) => weight * line[column])) / (sum(down) * sum(weights) + 1e-9));
+  });
 }
 
 /** @param {import("./app.js").Page} page */
@@ -48,7 +51,9 @@ export function createOrigins(page) {
     const { explained, picture } = last;
     const { places, label } = explained;
     const canvas = element("canvas", { class: "large", role: "img", "aria-label": t("originsLabel", { label }) });
-    const paint = (/** @type {number[]|null} */ cell) => paintOver(canvas, picture.canvas, places, cell, model.input.channels === 1);
+    const shares = overPixels(places);
+    const paint = (/** @type {number[]|null} */ cell) =>
+      paintOver(canvas, picture.canvas, places, shares, cell, model.input.channels);
     paint(null);
     return view.replaceChildren(
       element("figure", {}, canvas, element("figcaption", { class: "small", text: t("originsOver", { label }) })),
@@ -80,10 +85,12 @@ export function createOrigins(page) {
  * @param {HTMLCanvasElement} canvas
  * @param {HTMLCanvasElement} picture
  * @param {any} places
+ * @param {number[][]} shares of every pixel
  * @param {number[]|null} cell
- * @param {boolean} isInk bright ink on black, which is shown the other way round
+ * @param {number} channels one is bright ink on black, which is shown the other way round; of two the first is shown
  */
-function paintOver(canvas, picture, places, cell, isInk) {
+function paintOver(canvas, picture, places, shares, cell, channels) {
+  const isInk = channels === 1;
   const { image_height: height, image_width: width, window: seen } = places;
   [canvas.width, canvas.height] = [PAINTED * width, PAINTED * height];
   const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
@@ -91,9 +98,10 @@ function paintOver(canvas, picture, places, cell, isInk) {
   context.imageSmoothingEnabled = false;
   context.fillRect(0, 0, width, height);
   context.filter = isInk ? "invert(1)" : "none"; // ink on paper: colours show on it
-  context.drawImage(picture, Math.min((width - picture.width) / 2, 0), Math.min((height - picture.height) / 2, 0));
+  const seenWidth = channels === 2 ? picture.width / 2 : picture.width;
+  context.drawImage(picture, 0, 0, seenWidth, picture.height,
+    Math.min((width - seenWidth) / 2, 0), Math.min((height - picture.height) / 2, 0), seenWidth, picture.height);
   context.filter = "none";
-  const shares = overPixels(places);
   const most = largest(shares);
   if (isInk) context.globalCompositeOperation = "multiply";
   shares.forEach((line, y) => line.forEach((share, x) => {
