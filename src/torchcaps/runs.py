@@ -225,6 +225,8 @@ def new_model(config: RunConfig, data: DataSet) -> Model:
             others=[text for part in (data.validation, data.test) if part is not None for text in part.inputs],
             **config.model_options,
         )
+    if len(data.class_names) < 2 and not train.is_multi_label:
+        raise ValueError(f"{config.data} has only the class {data.class_names[0]!r}; a classifier needs at least two")
     images = train.inputs
     channels = images.shape[3] if images.ndim == 4 else 1
     preprocessing = Preprocessing(

@@ -106,15 +106,20 @@ def test_a_finished_run_can_be_resumed(trained, capsys):
         (["evaluate", "capsnet-small-mnist", "--data", "letters"], "it has none that is called 'a' but 0, 1, 2"),
         (["evaluate", "unfinished"], "not finished; go on with: torchcaps train --resume unfinished"),
         (["train", "--resume", "nothing"], "nothing is not a run folder"),
+        (["train", "--resume", "unfinished", "--epochs", "5"], "a run that is resumed keeps its options"),
+        (["train", "--data", "one"], "one has only the class 'a'; a classifier needs at least two"),
+        (["show", "capsnet-small-mnist", "--text", "good"], "takes images; give --image instead of 'good'"),
+        (["show", "capsule-a-movie-snippets", "--image", "x.png"], "takes texts; give --text instead of 'x.png'"),
         (["evaluate", "nothing"], "no model at 'nothing'"),
         (["predict", "nothing", "x.png"], "no model at 'nothing'"),
     ],
 )
 def test_wrong_input_is_one_sentence(arguments, sentence, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    for name in ("a", "b"):
-        (tmp_path / "letters" / name).mkdir(parents=True)
-        Image.new("L", (28, 28)).save(tmp_path / "letters" / name / "1.png")
+    for name in ("letters/a", "letters/b", "one/a"):
+        (tmp_path / name).mkdir(parents=True)
+        for number in range(2):
+            Image.new("L", (28, 28)).save(tmp_path / name / f"{number}.png")
     (tmp_path / "unfinished").mkdir()
     (tmp_path / "unfinished" / "environment.json").write_text("{}")
     assert main(arguments) == 2

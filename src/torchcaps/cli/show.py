@@ -79,6 +79,9 @@ class Show:
 
         predictor = load(self.run_folder)
         kind = predictor.model.kind
+        other = {"image": self.text, "text": self.image}[kind]
+        if other is not None:
+            raise ValueError(f"{self.run_folder} takes {kind}s; give --{kind} instead of {str(other)!r}")
         pictures = dict.fromkeys(self.pictures or USUAL[kind])
         for picture in pictures:
             if picture not in OF_ANY and (picture == "words") != (kind == "text"):

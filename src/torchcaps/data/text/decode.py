@@ -44,8 +44,8 @@ def _guess(content: bytes, name: str) -> str:
     if is_chinese([text[:100_000]]):
         return text
     raise ValueError(
-        f"{name} is neither UTF-8 (line {line} is not) nor Chinese in GB18030; save it as UTF-8, or say which encoding "
-        "it has, such as encoding='cp1252'"
+        f"{name} is neither UTF-8 (line {line} is not) nor Chinese in GB18030; save it as UTF-8, or name its encoding "
+        "where that can be done, such as cp1252"
     )
 
 
