@@ -49,7 +49,6 @@ struct Layout {
         size(int(votes.vote_size())),
         windows(votes.windows) {}
 
-  int lanes() const { return vectors * Simd<T>::width; }
   int64_t entries() const { return int64_t(vectors) * size; }  // registers of one (window, D) quantity
   int64_t record() const { return 2 * int64_t(size) + 2; }     // registers of one record
   // The records of one window: `vectors` of them.

@@ -77,13 +77,6 @@ inline T sum_lanes(Vec<T> v) {
   return total;
 }
 
-template <class T>
-inline T max_lanes(Vec<T> v) {
-  T largest = v[0];
-  for (int i = 1; i < Simd<T>::width; i++) largest = v[i] > largest ? v[i] : largest;
-  return largest;
-}
-
 // Turns a square of `width` rows around in registers.
 inline void transpose(Simd<float>::Vec (&row)[8]) {
   using I = Simd<float>::Int;
