@@ -109,6 +109,8 @@ def load(name: str | Path, **hub_options: Any) -> Predictor:
     folder = Path(name)
     if (folder / "model").is_dir():  # a run folder
         name = folder / "model"
+    elif (folder / "result.json").is_file():
+        raise ValueError(f"the run in {folder} is finished, but its model was not kept; train it anew")
     elif (folder / "environment.json").is_file():
         raise ValueError(f"the run in {folder} is not finished; go on with: torchcaps train --resume {folder}")
     return new_predictor(load_model(name, **hub_options))

@@ -88,9 +88,6 @@ class RunConfig:
             check_count("num_test", self.num_test, least=0)
         if not 0 <= self.validation < 1:
             raise ValueError(f"validation must be a share in [0, 1), got {self.validation}")
-        needs_validation = self.training.early_stopping is not None or self.training.schedule == "plateau"
-        if needs_validation and self.validation == 0 and not self.validation_instances:
-            raise ValueError("early stopping and plateaus need validation data; give a validation above 0")
         # A run that is read again must equal the one that was written, and JSON knows no tuples.
         options = {
             name: list(value) if isinstance(value, tuple) else value for name, value in self.model_options.items()
@@ -133,6 +130,8 @@ def run(config: RunConfig, folder: Path, on_event: Callable[[Event], None] | Non
 def _run(config: RunConfig, folder: Path, on_event: Callable[[Event], None] | None, is_main: bool) -> dict[str, Any]:
     data = load_run_data(config)
     train, validation = training_parts(config, data)
+    if validation is None and (config.training.early_stopping is not None or config.training.schedule == "plateau"):
+        raise ValueError("early stopping and plateaus need validation data; give a validation above 0")
     torch.manual_seed(config.training.seed)
     model = new_model(config, data)
     if is_main:

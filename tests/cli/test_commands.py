@@ -104,6 +104,8 @@ def test_a_finished_run_can_be_resumed(trained, capsys):
         (["train", "--data", "movie-snippets", "--standardise"], "the options of scaling are for images"),
         (["train", "--early-stopping", "2", "--validation", "0"], "need validation data"),
         (["evaluate", "capsnet-small-mnist", "--data", "letters"], "it has none that is called 'a' but 0, 1, 2"),
+        (["evaluate", "finished"], "finished, but its model was not kept"),
+        (["evaluate", "capsule-a-movie-snippets", "--data", "parts.csv"], "validation but none for the test"),
         (["evaluate", "unfinished"], "not finished; go on with: torchcaps train --resume unfinished"),
         (["train", "--resume", "nothing"], "nothing is not a run folder"),
         (["train", "--resume", "unfinished", "--epochs", "5"], "a run that is resumed keeps its options"),
@@ -120,8 +122,10 @@ def test_wrong_input_is_one_sentence(arguments, sentence, tmp_path, monkeypatch,
         (tmp_path / name).mkdir(parents=True)
         for number in range(2):
             Image.new("L", (28, 28)).save(tmp_path / name / f"{number}.png")
-    (tmp_path / "unfinished").mkdir()
-    (tmp_path / "unfinished" / "environment.json").write_text("{}")
+    (tmp_path / "parts.csv").write_text("text,label,split\na,negative,train\nb,positive,dev\n")
+    for name, file in (("unfinished", "environment.json"), ("finished", "result.json")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).write_text("{}")
     assert main(arguments) == 2
     error = capsys.readouterr().err
     assert sentence in error

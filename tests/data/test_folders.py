@@ -47,6 +47,16 @@ def test_a_validation_folder_is_for_choices(tmp_path):
     assert (len(data.train), data.test, data.validation.labels.tolist()) == (2, None, [1])
 
 
+def test_what_lies_beside_the_folders(tmp_path):
+    for name in ("parts/train/a/1.png", "parts/train/b/1.png", "classes/training/1.png", "classes/match/1.png"):
+        save(tmp_path / name, raw(4, 4))
+    (tmp_path / "parts" / "train.zip").write_bytes(b"PK")
+    (tmp_path / "parts" / "val.txt").write_text("a/1.png\n")
+    (tmp_path / "classes" / "val.txt").write_text("match/1.png\n")
+    assert load_data(tmp_path / "parts").class_names == ("a", "b")
+    assert load_data(tmp_path / "classes").class_names == ("match", "training")
+
+
 def test_training_and_test_folders(tmp_path):
     for name in ("train/a/1.png", "train/b/1.png", "train/b/2.png", "test/b/1.png"):
         save(tmp_path / name, raw(4, 4))

@@ -77,7 +77,7 @@ def test_the_tool_makes_the_embedded_digits_again(tmp_path):
 
 
 def test_unknown_names_get_a_suggestion_and_a_place():
-    with pytest.raises(FileNotFoundError, match=r"'minst'.*did you mean 'mnist'.*\$TORCHCAPS_DATA/NAME"):
+    with pytest.raises(FileNotFoundError, match=r"'minst'.*did you mean 'mnist'.*into .*/NAME"):
         load_data("minst")
     with pytest.raises(FileNotFoundError, match="digits, mnist, fashion-mnist") as raised:
         load_data("/no/such/place")

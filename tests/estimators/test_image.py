@@ -270,3 +270,9 @@ def test_another_range_than_in_training_is_refused(fitted):
 def test_channels_come_last():
     with pytest.raises(ValueError, match="channels come last"):
         classifier().fit(np.zeros((4, 3, 12, 12), np.uint8), [0, 1, 0, 1])
+
+
+def test_dark_bytes_are_no_shares():
+    dark = (stripes()[0] > 100).astype(np.uint8)
+    fitted = classifier().fit(dark, stripes()[1])
+    assert np.array_equal(fitted.predict_proba(dark), fitted.predict_proba(dark.astype(float)))

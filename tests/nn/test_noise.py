@@ -23,6 +23,22 @@ def test_whole_capsules_drop_out_and_the_mass_stays(capsules):
     assert float(activations.mean()) == pytest.approx(0.5, abs=0.01)
 
 
+def test_poses_drop_out_where_nobody_looks_at_activations(capsules):
+    poses, activations = CapsuleNoise(dropout=0.25, drop_poses=True)(capsules)
+    is_out = activations == 0
+    assert not poses[is_out].any()
+    torch.testing.assert_close(poses[~is_out], capsules.poses[~is_out] / 0.75)
+
+
+@pytest.mark.parametrize("routing", ["dynamic", "kmeans", "em"])
+def test_dropout_reaches_every_routing(routing):
+    options = {"routing": routing, "capsule_dropout": 0.5}
+    model = create_model("matrix-capsnet-small", image_shape=(2, 20, 20), num_classes=3, **options)
+    images = torch.rand(2, 2, 20, 20)
+    with torch.no_grad():
+        assert not torch.equal(model(images).scores, model(images).scores)
+
+
 def test_pose_noise_is_measured_by_the_poses(capsules):
     poses, activations = CapsuleNoise(pose_noise=0.1)(capsules)
     assert torch.equal(activations, capsules.activations)

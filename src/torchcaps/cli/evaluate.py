@@ -75,18 +75,26 @@ class Evaluate:
 
 def load_part(name: str, columns: Columns, model: "Model", *, is_asked_for: bool) -> "LabelledSet":
     """The test part of a dataset, its classes numbered as the model's; of one that was asked for and has none, all."""
+    from rich.console import Console
+
+    from torchcaps.cli.notices import notices
     from torchcaps.data import TextSet, load_data
     from torchcaps.data.load import is_image_folder
     from torchcaps.data.sets import with_classes
     from torchcaps.data.text import load_texts
 
     is_text = model.kind == "text"
-    if is_text:
-        data = load_texts(name, columns, model.labels)
-    else:
-        data = load_data(name, image_size=model.preprocessing.image_size if is_image_folder(name) else None)
+    with notices(Console(stderr=True)):
+        if is_text:
+            data = load_texts(name, columns, model.labels)
+        else:
+            data = load_data(name, image_size=model.preprocessing.image_size if is_image_folder(name) else None)
     if isinstance(data.train, TextSet) != is_text:
         raise ValueError(f"the model takes {model.kind}s, which {name} is not")
     if data.test is None and not is_asked_for:
         raise ValueError(f"{name} has no test {model.kind}s; give data that the model has not seen with --data")
+    if data.test is None and data.validation is not None:
+        raise ValueError(
+            f"{name} has parts for training and validation but none for the test; name one of them as data"
+        )
     return with_classes(data.train if data.test is None else data.test, model.labels, name)

@@ -81,6 +81,7 @@ class Reproduce:
         self, console: "Console", experiment: "Experiment", rows: "list[Row]", scale: "Scale", folder: Path
     ) -> int:
         """Run the chosen rows, then print and save the table of all that are finished."""
+        from torchcaps.cli.notices import notices
         from torchcaps.experiments.harness import finished_runs, run_rows
         from torchcaps.experiments.table import FIGURE, TABLE, save_table
         from torchcaps.training import Interrupted
@@ -97,7 +98,7 @@ class Reproduce:
             save()
 
         try:
-            with TrainingProgress(console) as progress:
+            with notices(console), TrainingProgress(console) as progress:
                 run_rows(
                     chosen,
                     folder,
@@ -137,7 +138,7 @@ def list_experiments(console: "Console") -> None:
         needs = [f"{experiment.data[scale]}: {experiment.takes[scale]}" for scale in ("quick", "full")]
         table.add_row(name, f"{experiment.title} ({experiment.source})", *needs)
     console.print(table)
-    console.print("data by name lie in $TORCHCAPS_DATA: torchcaps data fetch NAME", soft_wrap=True)
+    console.print("data by name lie in $TORCHCAPS_DATA, or in data/: torchcaps data fetch NAME", soft_wrap=True)
 
 
 def show_plan(console: "Console", experiment: "Experiment", rows: "Sequence[Row]", folder: Path) -> None:

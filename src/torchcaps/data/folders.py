@@ -45,8 +45,8 @@ def read_image_folder(folder: Path, image_size: tuple[int, int] | None = None) -
     """
     entries = [entry for entry in sorted(folder.iterdir()) if entry.is_dir()]
     folders = {part: entry for entry in entries if (part := which_part(entry.name)) is not None}
-    if "train" not in folders:
-        folders = {"train": folder}
+    if "train" not in folders or not any(entry.is_dir() for entry in folders["train"].iterdir()):
+        folders = {"train": folder}  # a class may be called "training"
     class_names = _class_names(folders["train"])
     headers = {part: _headers(place, class_names) for part, place in folders.items()}
     if image_size is None:

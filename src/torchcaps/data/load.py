@@ -8,7 +8,7 @@ from pathlib import Path
 from torchcaps.checks import check_count
 from torchcaps.data.cifar import find_cifar, read_cifar
 from torchcaps.data.folders import read_image_folder
-from torchcaps.data.home import VARIABLE, folder_of, home
+from torchcaps.data.home import folder_of, home
 from torchcaps.data.idx import has_idx_files, read_idx_folder
 from torchcaps.data.made import make_sets
 from torchcaps.data.norb import has_norb_files, read_norb_folder
@@ -46,7 +46,7 @@ class Source:
     takes_size: bool = False
 
 
-FROM_DIGITS = "MNIST where $TORCHCAPS_DATA holds it, else the embedded digits"
+FROM_DIGITS = "MNIST where it is at hand, else the embedded digits"
 SOURCES = {
     "digits": Source(
         description="5,000 training and 1,000 test digits of MNIST, embedded in the package",
@@ -175,7 +175,7 @@ def _read_path(path: Path, image_size: tuple[int, int] | None) -> Parts[ImageSet
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise FileNotFoundError(
             f"no data called {str(path)!r}: {hint}It is neither one of {', '.join(names)} nor a folder or file; "
-            f"give a path, or put the files of a named set into ${VARIABLE}/NAME"
+            f"give a path, or put the files of a named set into {home() / 'NAME'}"
         )
     if is_image_folder(path):
         return read_image_folder(path, image_size)

@@ -9,6 +9,7 @@ import numpy as np
 
 from torchcaps.checks import check_count, check_positive
 
+MAX_CHANNELS = 4
 MAX_CLASSES = 100_000  # a label beyond it is a mistake, and naming that many classes would fill the memory
 # The parts of a dataset, and what their folders, files and rows are called.
 PART_NAMES = {
@@ -294,8 +295,8 @@ def check_images(images: np.ndarray) -> None:
 
 
 def check_channels_last(shape: tuple[int, ...]) -> None:
-    """Raise if images (n, h, w, c) have more channels than rows."""
-    if len(shape) == 4 and shape[3] > shape[1]:
+    """Raise if images (n, h, w, c) have more channels than rows, and more than any picture has."""
+    if len(shape) == 4 and shape[3] > max(shape[1], MAX_CHANNELS):
         raise ValueError(
             f"images of shape {shape} have more channels than rows; channels come last: "
             "use images.transpose(0, 2, 3, 1)"

@@ -192,7 +192,7 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
 
 def _checked_labels(y: Any) -> np.ndarray:
     """Labels (n,) or multi-hot (n, J)."""
-    missing = next((i for i, label in enumerate(y) if label is None or label != label), None) if _is_list(y) else None
+    missing = next((number for number, label in enumerate(y) if _is_missing(label)), None)
     if missing is not None:
         raise ValueError(f"y must name a class for each input, but number {missing} has none")
     check_classification_targets(y)
@@ -206,9 +206,8 @@ def _checked_labels(y: Any) -> np.ndarray:
     return column_or_1d(y, warn=True)
 
 
-def _is_list(y: Any) -> bool:
-    """Whether y holds one label for each input."""
-    return np.ndim(y) == 1 if isinstance(y, list | tuple | np.ndarray) else getattr(y, "ndim", 0) == 1
+def _is_missing(label: Any) -> bool:
+    return label is None or (isinstance(label, float) and label != label)
 
 
 def _pairs(inputs: np.ndarray, targets: np.ndarray, indices: np.ndarray) -> list[tuple[np.ndarray, Any]]:

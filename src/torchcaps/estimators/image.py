@@ -23,8 +23,8 @@ class CapsuleImageClassifier(CapsuleClassifier):
 
     Images are (n, h, w), (n, h, w, c) or rows (n, d): a row is a square image if d is a square number, else an image of
     1 x d, unless `image_shape` says otherwise. uint8 images lie between 0 and 255; the range of others is that of the
-    training images, and a later value beyond it counts as the nearest inside. Images between 0 and 255 where those of
-    the training lay between 0 and 1, or the other way round, are refused.
+    training images, and a later value beyond it counts as the nearest inside. Whole numbers up to 255 where the training
+    images lay between 0 and 1, or the other way round, are refused.
 
     Args:
         model: name, see `torchcaps.models.list_models`.
@@ -106,6 +106,7 @@ class CapsuleImageClassifier(CapsuleClassifier):
         if is_first:
             X, y = validate_data(self, X, y, multi_output=True)
             self.image_shape_ = _with_channels(shape or self._shape_of_rows(X.shape[1]))
+            self._largest = float(X.max())
             self.pixel_range_ = (0.0, 255.0) if X.dtype == np.uint8 else (float(X.min()), float(X.max()))
         elif y is not None:
             X, y = validate_data(self, X, y, multi_output=True, reset=False)
@@ -124,12 +125,12 @@ class CapsuleImageClassifier(CapsuleClassifier):
     def _check_range(self, X: np.ndarray) -> None:
         """Raise if 0 to 1 has become 0 to 255 since the training, or the other way round."""
         low, high = float(X.min()), float(X.max())
-        was_bytes = self.pixel_range_ == (0.0, 255.0)
-        if was_bytes and X.dtype != np.uint8 and low >= 0 and 0 < high <= 1:
+        was_bytes = self.pixel_range_ == (0.0, 255.0) and self._largest > 1
+        if was_bytes and X.dtype.kind == "f" and low >= 0 and 0 < high <= 1:
             raise ValueError("images lie between 0 and 1 but lay between 0 and 255 in training; multiply them by 255")
-        if X.dtype == np.uint8 and self.pixel_range_[1] <= 1 < high:
+        if X.dtype.kind in "ui" and self.pixel_range_[1] <= 1 < high:
             raise ValueError(
-                f"images are uint8 up to {high:.0f} but lay between {self.pixel_range_[0]:g} and "
+                f"images are whole numbers up to {high:.0f} but lay between {self.pixel_range_[0]:g} and "
                 f"{self.pixel_range_[1]:g} in training; scale them in the same way"
             )
 

@@ -55,7 +55,7 @@ def abilities(predictor: Predictor) -> list[Ability]:
     able: list[Ability] = ["predict"]
     if isinstance(model, VectorCapsNet | MatrixCapsNet):
         able.extend(("explain", "trace"))
-    if isinstance(model, TextCapsules):
+    if isinstance(model, TextCapsules) and model.class_routing.activations_are_lengths:
         able.append("explain")
     if isinstance(getattr(model, "decoder", None), Decoder):
         able.append("reconstruct")
@@ -131,6 +131,6 @@ def roles(cards: list[ModelCard]) -> Roles:
             )
         ),
         matrix=first(*("tree" in found.abilities for found in cards)),
-        english=first(*(found.language == "en" for found in cards)),
-        chinese=first(*(found.language == "zh" for found in cards)),
+        english=first(*(found.language == "en" and "explain" in found.abilities for found in cards)),
+        chinese=first(*(found.language == "zh" and "explain" in found.abilities for found in cards)),
     )

@@ -76,14 +76,11 @@ class MatrixCapsNet(ImageModel):
 
         if multi_label:
             self.default_loss = "margin"
-        if capsule_dropout and not new_routing().weighs_children:
-            raise ValueError(
-                f"capsule_dropout takes activations away, which {routing} routing does not look at; choose em, or amend"
-            )
         size, (first, second, third) = self.pose_size, types
         layer: dict[str, Any] = {"pose": pose, "weight_std": weight_std}
         self.features = matrix_stem(image_shape[0], channels, batch_norm=batch_norm)
-        self.noise = CapsuleNoise(dropout=capsule_dropout, pose_noise=pose_noise)
+        is_weighed = new_routing().weighs_children
+        self.noise = CapsuleNoise(dropout=capsule_dropout, pose_noise=pose_noise, drop_poses=not is_weighed)
         self.primary = PrimaryMatrixCaps(channels, first, size)
         self.conv1 = ConvCaps2d(first, second, size, size, 3, 2, routing=new_routing(), **layer)
         self.conv2 = ConvCaps2d(second, third, size, size, 3, 1, routing=new_routing(), **layer)

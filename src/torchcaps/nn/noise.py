@@ -16,6 +16,7 @@ class CapsuleNoise(nn.Module):
 
     Args:
         dropout: share of the capsules that drop out.
+        drop_poses: poses drop out and grow with the activations, for routings that do not look at these.
         pose_noise: deviation of the normal noise on poses, as a share of the root mean square of all their entries.
 
     Shapes:
@@ -27,13 +28,13 @@ class CapsuleNoise(nn.Module):
         True
     """
 
-    def __init__(self, *, dropout: float = 0.0, pose_noise: float = 0.0) -> None:
+    def __init__(self, *, dropout: float = 0.0, pose_noise: float = 0.0, drop_poses: bool = False) -> None:
         super().__init__()
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be a share in [0, 1), got {dropout!r}")
         if not 0 <= pose_noise < float("inf"):
             raise ValueError(f"pose_noise must be a finite number of at least 0, got {pose_noise!r}")
-        self.dropout, self.pose_noise = dropout, pose_noise
+        self.dropout, self.pose_noise, self.drop_poses = dropout, pose_noise, drop_poses
 
     def forward(self, capsules: Capsules) -> Capsules:
         if not self.training or not (self.dropout or self.pose_noise):
@@ -42,7 +43,8 @@ class CapsuleNoise(nn.Module):
         if self.pose_noise:
             scale = self.pose_noise * poses.detach().square().mean().sqrt()
             poses = poses + scale * torch.randn_like(poses)
-        return Capsules(poses, nn.functional.dropout(activations, self.dropout))
+        share = nn.functional.dropout(torch.ones_like(activations), self.dropout)
+        return Capsules(poses * share.unsqueeze(-1) if self.drop_poses else poses, activations * share)
 
     def extra_repr(self) -> str:
         return f"dropout={self.dropout}, pose_noise={self.pose_noise}"

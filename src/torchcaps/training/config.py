@@ -75,8 +75,8 @@ class TrainingConfig:
         check_choice("loss", self.loss, LOSSES)
         check_choice("precision", self.precision, PRECISIONS)
         check_positive("learning_rate", self.learning_rate)
-        if self.early_stopping is not None:
-            check_count("early_stopping", self.early_stopping)
+        if self.early_stopping is not None and self.early_stopping < 1:
+            raise ValueError(f"early_stopping must be at least 1 epoch, got {self.early_stopping}")
         if isinstance(self.class_weights, str):
             check_choice("class_weights", self.class_weights, ("balanced",))
         elif self.class_weights is not None and not all(weight >= 0 for weight in self.class_weights):

@@ -190,6 +190,13 @@ def test_one_sentence_for_everything_that_is_wrong(tmp_path, name, content, mess
     assert "\n" not in str(caught.value)
 
 
+def test_all_parts_have_lists_or_none_has(tmp_path):
+    write(tmp_path / "train.jsonl", '{"text": "a", "label": "x"}\n{"text": "b", "label": "y"}\n')
+    write(tmp_path / "test.jsonl", '{"text": "a", "label": ["x"]}\n')
+    with pytest.raises(ValueError, match=r"test.jsonl: all parts of the data must have lists of labels, or all single"):
+        read_texts(tmp_path)
+
+
 def test_a_label_only_in_test_is_named(tmp_path):
     write(tmp_path / "train.csv", CSV)
     write(tmp_path / "test.csv", "text,label\nfine,2\n")

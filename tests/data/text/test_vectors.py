@@ -43,18 +43,21 @@ def test_words_as_the_bytes_of_their_lines(tmp_path):
 
 
 def test_text_as_other_tools_write_it(tmp_path):
-    content = "3 2\n\ngood 1 2 \nvery\t3\t4\n. . . 5 6\n"
-    (tmp_path / "a.vec").write_text(content)
+    content = "3 2\n\ngood 1 2 \nvery\t3\t4\n. . . 5 6\n\u00a0 7 8\n"
+    (tmp_path / "a.vec").write_text(content, encoding="utf-8")
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(content.encode()))
     for name in ("a.vec", "a.txt.gz"):
         vectors = read_vectors(tmp_path / name)
-        assert vectors.words == ("good", "very", ". . .")
-        assert vectors.values.tolist() == [[1, 2], [3, 4], [5, 6]]
+        assert vectors.words == ("good", "very", ". . .", "\u00a0")
+        assert vectors.values.tolist() == [[1, 2], [3, 4], [5, 6], [7, 8]]
 
 
 def test_damaged_vectors_are_refused(tmp_path):
     (tmp_path / "a.txt").write_text("good 1 2\nbad 1\n")
     with pytest.raises(ValueError, match="the vector of 'bad' has 1 entries, those before it have 2"):
+        read_vectors(tmp_path / "a.txt")
+    (tmp_path / "a.txt").write_text("good 1 2\nbad\n")
+    with pytest.raises(ValueError, match="the vector of 'bad' has 0 entries"):
         read_vectors(tmp_path / "a.txt")
     (tmp_path / "b.txt").write_text("good 1 x\n")
     with pytest.raises(ValueError, match="line 1: expected a word and numbers"):
@@ -116,3 +119,11 @@ def test_endings_start_from_their_words_where_they_have_no_vector(tmp_path):
     named = {word: table.get(number) for word, number in encoding.numbers.items()}
     assert (named["n't"], named["a"], named["'s"]) == ([1, 0, 0], [0, 1, 0], [0, 0, 1])
     assert named["it"] is None
+
+
+def test_vectors_in_the_home_of_all_data(tmp_path, monkeypatch):
+    monkeypatch.delenv("TORCHCAPS_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data" / "vectors").mkdir(parents=True)
+    (tmp_path / "data" / "vectors" / "a.txt").write_text("good 1 2\n")
+    assert read_vectors("$TORCHCAPS_DATA/vectors/a.txt").words == ("good",)

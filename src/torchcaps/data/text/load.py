@@ -24,11 +24,10 @@ def is_text(path: Path) -> bool:
         return _kind(path) is not None
     if not path.is_dir():
         return False
-    parts = _parts(path)
-    if any(_kind(child) and child.is_file() for child in parts.values()):
+    train = _parts(path).get("train", path)
+    if train.is_file():
         return True
-    inner = parts.get("train")
-    folders = class_folders(path if inner is None else inner) if inner is None or inner.is_dir() else []
+    folders = class_folders(train)
     return bool(folders) and all(any(folder.glob("*.txt")) for folder in folders)  # a note beside images is no text
 
 
@@ -86,7 +85,7 @@ def _number_classes(parts: dict[str, Examples], class_names: tuple[str, ...] | N
         _check_known(train, class_names, "the model does not have")
     class_names = class_names or name_classes(train.labels, train.source)
     for other in parts.values():
-        if any(isinstance(part.labels[0], list) for part in (train, other)) != isinstance(other.labels[0], list):
+        if isinstance(train.labels[0], list) != isinstance(other.labels[0], list):
             raise ValueError(f"{other.source}: all parts of the data must have lists of labels, or all single ones")
         _check_known(other, class_names, "no training text has")
     numbered = {part: label_texts(other.texts, other.labels, class_names) for part, other in parts.items()}
@@ -114,7 +113,7 @@ def _parts(folder: Path) -> dict[str, Path]:
     found = {}
     for child in sorted(folder.iterdir()):
         part = which_part(child.name.split(".")[0])
-        if part is None:
+        if part is None or not (child.is_dir() or _kind(child)):  # such as an archive beside what was in it
             continue
         if part in found:
             raise ValueError(f"{folder} holds both {found[part].name} and {child.name}; only one can be read")

@@ -35,8 +35,9 @@ class TextOptions(Columns):
 
     def __post_init__(self) -> None:
         check_choice("tokeniser", self.tokeniser, ("auto", *TOKENISERS))
-        for name in ("min_count", "max_words", "max_length"):
-            check_count(name, getattr(self, name))
+        check_count("min_count", self.min_count, least=0)
+        check_count("max_words", self.max_words)
+        check_count("max_length", self.max_length)
 
     def columns(self) -> Columns:
         """What concerns the reader of files."""

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,10 @@ from typing import BinaryIO, cast
 import numpy as np
 
 from torchcaps.data.files import naming, opened
+from torchcaps.data.home import VARIABLE, home
 from torchcaps.data.npz import open_npz, read_array
+
+SEPARATOR = re.compile(r"[ \t]+")  # other white space may be a word
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +49,10 @@ def read_vectors(path: str | Path, wanted: "set[str] | None" = None) -> Vectors:
             two counts, as word2vec writes it, is skipped).
         wanted: only these words are kept, which saves memory; None keeps all.
     """
-    path = Path(os.path.expandvars(path)).expanduser()
+    text = str(path)
+    if text.startswith(f"${VARIABLE}/"):
+        text = str(home() / text.removeprefix(f"${VARIABLE}/"))
+    path = Path(os.path.expandvars(text)).expanduser()
     if not path.is_file():
         raise FileNotFoundError(f"no word vectors at {path}")
     reader = {".npz": _npz, ".bin": _binary}.get(path.suffix.lower(), _text)
@@ -88,14 +95,13 @@ def _text(path: Path) -> Iterator[tuple[str, np.ndarray]]:
         file = io.TextIOWrapper(cast(BinaryIO, content), encoding="utf-8", errors="strict", newline="\n")
         try:
             for number, line in enumerate(file, 1):
-                entries = line.split()
-                if len(entries) < 2 or (number == 1 and len(entries) == 2):
+                entries = SEPARATOR.split(line.strip(" \t\r\n"))
+                if entries == [""] or (number == 1 and len(entries) == 2):
                     continue  # an empty line, or the counts
                 size = size or len(entries) - 1
-                entries = entries[-min(size, len(entries) - 1) :]
-                word = line.rsplit(None, len(entries))[0].strip()  # it may hold spaces, as some of GloVe's do
+                start = max(1, len(entries) - size)  # a word may hold spaces, as some of GloVe's do
                 try:
-                    yield word, np.array(entries, dtype=np.float32)
+                    yield " ".join(entries[:start]), np.array(entries[start:], dtype=np.float32)
                 except ValueError as error:
                     raise ValueError(
                         f"{path}, line {number}: expected a word and numbers, got {line[:60]!r}"
