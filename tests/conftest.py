@@ -4,8 +4,10 @@ import os
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 
 from network import sitecustomize as network
 
@@ -15,6 +17,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
     filter(None, (str(Path(network.__file__).parent), os.environ.get("PYTHONPATH")))
 )
 os.environ["HF_HUB_OFFLINE"] = "1"
+settings.register_profile("suite", deadline=None, derandomize=True)  # the same on every machine, however busy it is
+settings.load_profile("suite")
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +39,7 @@ def pytest_unconfigure():
 def seeded():
     """The same random numbers for a test, whichever tests run before it."""
     torch.manual_seed(0)
+    np.random.seed(0)  # scikit-learn's own checks draw from there
 
 
 @pytest.fixture

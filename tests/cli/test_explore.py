@@ -11,7 +11,7 @@ import urllib.request
 import pytest
 
 from torchcaps.cli import main
-from torchcaps.cli.explore import Explore
+from torchcaps.cli.explore import LOCAL, Explore, address_of, allowed_hosts
 from torchcaps.explorer.serve import open_socket
 
 
@@ -41,6 +41,7 @@ def test_what_it_runs_with(monkeypatch, tmp_path):
 
     def run(app, limits, listener, on_start):
         on_start()
+        assert limits.hosts == LOCAL  # no page of another site may speak to it
         seen.append(listener.getsockname()[:2])
 
     monkeypatch.setattr("torchcaps.explorer.serve.run", run)
@@ -94,3 +95,19 @@ def test_small_answers_are_sent_at_once():
         accepted, _ = listener.accept()
         with accepted:  # what asyncio looks at before it sets TCP_NODELAY
             assert (accepted.proto, client.type) == (socket.IPPROTO_TCP, socket.SOCK_STREAM)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_local", "address"),
+    [
+        ("127.0.0.1", True, "http://127.0.0.1:80"),
+        ("localhost", True, "http://localhost:80"),
+        ("::1", True, "http://[::1]:80"),
+        ("0.0.0.0", False, "http://127.0.0.1:80"),
+        ("::", False, "http://[::1]:80"),
+        ("192.168.0.7", False, "http://192.168.0.7:80"),
+    ],
+)
+def test_who_may_ask_and_where(host, is_local, address):
+    assert allowed_hosts(host) == (LOCAL if is_local else None)
+    assert address_of(host, 80) == address

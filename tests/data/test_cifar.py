@@ -90,6 +90,7 @@ def test_all_forms_give_the_same(tmp_path, kind, place):
     assert data.test.labels.tolist() == labels(5)
     # Red comes first, row by row: the second record of batch 2, row 3, column 7.
     plane = planes(1)[1]
+    assert np.array_equal(data.test.images, planes(5).reshape(NUM, 3, 32, 32).transpose(0, 2, 3, 1))
     assert data.train.images[NUM + 1, 3, 7].tolist() == [plane[c * 1024 + 3 * 32 + 7] for c in range(3)]
 
 

@@ -20,7 +20,8 @@ INSIDE = bytes(range(256)) * 400
 CONTENT = gzip.compress(INSIDE)
 HOME = Path(os.environ.get("TORCHCAPS_DATA") or "/nowhere")
 NOISE = hashlib.shake_256(b"noise").digest(300_000)
-OPTIONS = {"timeout": 0.5, "pause": 0.0}
+OPTIONS = {"timeout": 20.0, "pause": 0.0}
+IMPATIENT = {"timeout": 0.5, "pause": 0.0}
 
 
 def remote(content: bytes, name: str = "pictures.bin", **options) -> RemoteFile:
@@ -218,15 +219,15 @@ def test_a_busy_server_is_asked_again(server, tmp_path):
 
 
 def test_slow_is_not_broken(server, tmp_path):
-    server.delay = 0.2  # each block in time, all of them far beyond the time limit of one
-    fetch("set", source(), tmp_path, mirror=server.address, **OPTIONS)
+    server.delay = 0.5  # each block in time, all of them beyond the time limit of one
+    fetch("set", source(), tmp_path, mirror=server.address, timeout=2.0, pause=0.0)
     assert (tmp_path / "pictures.bin").read_bytes() == NOISE
     assert len(server.requests) == 1
 
 
 def test_silence_is_broken_and_goes_on(server, tmp_path):
     server.stalls = [60_000]
-    fetch("set", source(), tmp_path, mirror=server.address, **OPTIONS)
+    fetch("set", source(), tmp_path, mirror=server.address, **IMPATIENT)
     assert (tmp_path / "pictures.bin").read_bytes() == NOISE
     assert server.requests == [None, "bytes=60000-"]
 
@@ -248,11 +249,11 @@ def test_more_than_was_asked_for_is_cut_off(server, tmp_path):
 def test_no_network(tmp_path):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        address = f"http://127.0.0.1:{unused.getsockname()[1]}/"
-    with pytest.raises(
-        OSError, match=r"127.0.0.1:\d+ cannot be reached, or went silent .*copies: a copy is in the cup"
-    ):
-        fetch("set", source(), tmp_path, mirror=address, **OPTIONS)
+        address = f"http://127.0.0.1:{unused.getsockname()[1]}/"  # taken, and nobody listens
+        with pytest.raises(
+            OSError, match=r"127.0.0.1:\d+ cannot be reached, or went silent .*copies: a copy is in the cup"
+        ):
+            fetch("set", source(), tmp_path, mirror=address, **OPTIONS)
 
 
 @pytest.mark.parametrize("mirror", ["file:///etc/", "ftp://host/", "/a/folder", "host/folder"])

@@ -25,10 +25,11 @@ IMAGES, LABELS = raw(6, 5, 4), np.array([0, 1, 2, 0, 1, 2])
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_training_and_test_arrays(path, save):
-    save(path, x_train=IMAGES, y_train=LABELS, x_test=IMAGES[:2], y_test=LABELS[:2].astype(np.uint8))
+    save(path, x_train=IMAGES, y_train=LABELS, x_test=IMAGES[3:5], y_test=LABELS[4:].astype(np.uint8))
     data = load_data(path)
     assert np.array_equal(data.train.images, IMAGES)
-    assert np.array_equal(data.test.images, IMAGES[:2])
+    assert np.array_equal(data.test.images, IMAGES[3:5])
+    assert data.test.labels.tolist() == [1, 2]
     assert data.train.labels.tolist() == LABELS.tolist()
     assert data.test.labels.dtype == np.int64
     assert data.class_names == ("0", "1", "2")

@@ -121,30 +121,36 @@ def test_who_is_alone_does_not_wait(service, monkeypatch):
     assert len(waits) == 1  # before anything was known of the others
 
 
-def test_two_that_take_turns_come_together(service):
+def test_two_that_take_turns_come_together(service, monkeypatch):
+    begun = Event()
+    going_on = hold(service, monkeypatch, begun)
     asked = questions("cnn", 2)
 
     async def work(batcher):
-        await batcher.predict(asked[0])  # alone
-
         async def client(question):
             for _ in range(5):
                 await batcher.predict(question)
 
         first = asyncio.create_task(client(asked[0]))
-        await asyncio.sleep(0.001)  # its pass runs
-        await asyncio.gather(first, client(asked[1]))
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        second = asyncio.create_task(client(asked[1]))
+        await asyncio.sleep(0)  # it has asked while the pass of the first runs
+        going_on.set()
+        await asyncio.gather(first, second)
 
-    _, sizes = run_batcher(service, work, seconds=0.2)
-    assert sizes[:2] == [1, 1]
-    assert sizes[2:6] == [2, 2, 2, 2]
+    _, sizes = run_batcher(service, work, seconds=5.0)
+    assert sizes[0] == 1
+    assert sizes[1:5] == [2, 2, 2, 2]
 
 
-def hold(service, monkeypatch) -> Event:
-    """Let every prediction of the CNN wait until the event is set."""
+def hold(service, monkeypatch, begun: Event | None = None) -> Event:
+    """Let every prediction of the CNN wait until the event is set; `begun` is set when one does."""
     going_on, run = Event(), service.predictors["cnn"].run
 
     def wait_and_run(inputs):
+        if begun is not None:
+            begun.set()
         assert going_on.wait(20)
         return run(inputs)
 
@@ -181,6 +187,7 @@ def test_who_waits_too_long_is_sent_away_and_not_computed(service, monkeypatch):
         for task in tasks:
             with pytest.raises(Unavailable, match="no answer within 0.3 seconds"):
                 await task
+        batcher.workers.limits = Limits(workers=1, waiting=2, seconds=20)
         going_on.set()
         await batcher.predict(asked[2])
         assert batcher.workers.places._value == 3

@@ -86,6 +86,7 @@ def test_a_forked_child_does_not_hang():
     if hung:
         child.kill()
     assert not hung
+    assert child.exitcode == 0
     assert results.get() == pytest.approx(results.get(), rel=1e-12)
 
 

@@ -16,7 +16,15 @@ from torchcaps.data import Augmentation, ImageSet
 from torchcaps.models import create_model
 from torchcaps.schedules import inverse_temperature
 from torchcaps.training import Interrupted, TrainingConfig, fit
-from torchcaps.training.checkpoint import LAST, PREVIOUS, CheckpointError, CheckpointNotice, load_state, with_prefix
+from torchcaps.training.checkpoint import (
+    LAST,
+    PREVIOUS,
+    CheckpointError,
+    CheckpointNotice,
+    load_latest,
+    load_state,
+    with_prefix,
+)
 from torchcaps.training.engine import Trainer
 from torchcaps.training.objective import class_weights, example_weights, make_objective
 from torchcaps.training.optim import learning_rate
@@ -119,7 +127,8 @@ def test_killed_and_resumed_is_exact(tmp_path):
             time.sleep(0.005)
         time.sleep(wait)
         process.kill()
-        process.wait()
+        assert process.wait() == -signal.SIGKILL or wait > 0  # the first is hit long before its end
+    assert load_latest(tmp_path / "killed").values["progress"]["step"] > 0
     model, _ = train(config=config, folder=tmp_path / "killed")
     assert same_weights(model, whole)
 
@@ -195,17 +204,27 @@ def test_accumulation_gives_the_same_step():
         torch.testing.assert_close(a, b, rtol=0, atol=0.01 * moved)
 
 
-def test_minutes_fix_the_number_of_steps(tmp_path):
-    config = replace(CONFIG, max_minutes=0.02)
+def test_minutes_fix_the_number_of_steps(tmp_path, monkeypatch):
+    monkeypatch.setattr(Trainer, "count_steps", lambda self, seconds: round(seconds))
+    config = replace(CONFIG, max_minutes=0.25)
     _, progress = train(config=config, folder=tmp_path)
-    assert progress.step == progress.total_steps
+    assert progress.step == progress.total_steps == 15
     assert load_state(tmp_path / LAST)[1]["progress"]["total_steps"] == progress.total_steps
+
+
+def test_steps_that_fit_into_a_time(monkeypatch):
+    trainer = Trainer(new_model(), stripes(), None, CONFIG)
+    clock = iter(range(1000))
+    monkeypatch.setattr("torchcaps.training.engine.time.monotonic", lambda: float(next(clock)))
+    before = {name: tensor.clone() for name, tensor in trainer.plain_model.state_dict().items()}
+    assert trainer.count_steps(105.5) == 100  # each trial takes a second, and five percent are kept back
+    assert all(torch.equal(before[name], tensor) for name, tensor in trainer.plain_model.state_dict().items())
 
 
 def test_early_stopping_and_best_weights(tmp_path):
     config = replace(CONFIG, epochs=30, early_stopping=2, learning_rate=1e-9, ema=None)
     model, progress = train(config=config, folder=tmp_path)
-    assert progress.epoch < 30
+    assert progress.epoch == progress.best_epoch + 3
     best = with_prefix(load_state(tmp_path / LAST)[0], "best.")
     assert all(torch.equal(best[name], tensor) for name, tensor in model.state_dict().items())
 

@@ -23,8 +23,8 @@ class CapsuleImageClassifier(CapsuleClassifier):
 
     Images are (n, h, w), (n, h, w, c) or rows (n, d): a row is a square image if d is a square number, else an image of
     1 x d, unless `image_shape` says otherwise. uint8 images lie between 0 and 255; the range of others is that of the
-    training images, and a later value beyond it counts as the nearest inside. Whole numbers up to 255 where the training
-    images lay between 0 and 1, or the other way round, are refused.
+    training images, and a later value beyond it counts as the nearest inside. Whole numbers up to 255 where those in
+    training lay between 0 and 1, or the other way round, are refused.
 
     Args:
         model: name, see `torchcaps.models.list_models`.
