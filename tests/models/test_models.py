@@ -3,11 +3,15 @@
 import pytest
 import torch
 
+from torchcaps.capsules import Capsules
 from torchcaps.data import load_data
 from torchcaps.models import create_model, list_models
+from torchcaps.nn import FullyConnectedDecoder
 from torchcaps.nn.routing import ROUTINGS
 from torchcaps.predictor import Predictor
+from torchcaps.routing import use_backend
 from torchcaps.training import TrainingConfig, fit
+from torchcaps.votes import LinearVotes
 
 ROUTED = ["capsnet", "capsnet-small", "capsnet-shared", "matrix-capsnet", "matrix-capsnet-small"]
 COMBINATIONS = [(name, routing) for name in ROUTED for routing in sorted(ROUTINGS)]
@@ -102,6 +106,31 @@ def test_decoder_reconstructs_the_given_class():
         first, second = (model(images, torch.tensor([k, k])).reconstruction for k in (0, 1))
     assert not torch.equal(first, second)
     assert small("capsnet-small", "dynamic", reconstruct=False)(images).reconstruction is None
+
+
+@pytest.mark.parametrize("routing", sorted(ROUTINGS))
+@pytest.mark.parametrize("name", ROUTED)
+def test_no_votes_are_formed_where_kernels_run(name, routing, monkeypatch):
+    def refuse(self):
+        raise AssertionError("votes were formed")
+
+    monkeypatch.setattr(LinearVotes, "materialise", refuse)
+    model = small(name, routing)
+    with use_backend("fused"):
+        model(torch.rand(2, 2, 18, 17)).scores.sum().backward()
+    monkeypatch.undo()
+    model.zero_grad()
+    with use_backend("reference"):
+        assert model(torch.rand(2, 2, 18, 17)).scores.isfinite().all()
+
+
+def test_a_decoder_on_a_hidden_layer():
+    model = small("matrix-capsnet-small", "em")
+    images = torch.rand(2, 2, 18, 17)
+    hidden = model.route(images)["conv2"].capsules
+    capsules = Capsules(hidden.poses.flatten(1, -2), hidden.activations.flatten(1))
+    decoder = FullyConnectedDecoder(capsules.poses.shape[1], capsules.poses.shape[2], (2, 18, 17))
+    assert decoder(capsules).shape == images.shape
 
 
 def test_errors_are_sentences():

@@ -29,6 +29,7 @@ VOTES = {
     "zero": lambda: torch.zeros(SHAPE),
     **{f"{scale:g}": lambda scale=scale: scale * torch.randn(SHAPE) for scale in (1e6, 1e4, 30.0, 10.0, 1.0, 1e-8)},
     **{f"equal {scale:g}": lambda scale=scale: torch.full(SHAPE, scale) for scale in (1e6, 1e4, 1.0, 1e-8)},
+    **{f"equal within {e:g}": lambda e=e: 1 + e * torch.randn(SHAPE) for e in (1e-3, 1e-5, 1e-7)},
     "equal for all parents": lambda: torch.randn(2, 7, 1, 8).expand(SHAPE),
     "equal for all children": lambda: torch.randn(2, 1, 4, 8).expand(SHAPE),
     "opposite": lambda: torch.randn(2, 1, 4, 8) * torch.tensor([1.0, -1.0, 1.0, -1.0, 0.0, 0.0, 0.0]).view(1, 7, 1, 1),
