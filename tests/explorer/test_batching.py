@@ -139,7 +139,7 @@ def test_two_that_take_turns_come_together(service, monkeypatch):
         going_on.set()
         await asyncio.gather(first, second)
 
-    _, sizes = run_batcher(service, work, seconds=5.0)
+    _, sizes = run_batcher(service, work, seconds=0.5)
     assert sizes[0] == 1
     assert sizes[1:5] == [2, 2, 2, 2]
 
