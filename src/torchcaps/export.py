@@ -21,6 +21,7 @@ from torch.export import Dim, ExportedProgram
 
 from torchcaps import __version__
 from torchcaps.checks import check_choice
+from torchcaps.encoding import NUM_SPECIAL, PAD, UNKNOWN
 from torchcaps.files import whole_file
 from torchcaps.models import ImageModel, Model, TextModel
 from torchcaps.routing import use_backend
@@ -144,6 +145,14 @@ def _without_decoder(model: Model) -> Model:
     return copied
 
 
+def _preprocessing(model: Model) -> dict[str, Any]:
+    """What is left to do before the exported file can be asked; of texts also which numbers stand for what."""
+    options = model.preprocessing.to_dict()
+    if model.kind != "text":
+        return options
+    return options | {"padding": PAD, "unknown": UNKNOWN, "first_word": NUM_SPECIAL}
+
+
 def _describe(model: Model, include_preprocessing: bool, input_size: tuple[int, int] | None) -> Description:
     preprocessing = model.preprocessing
     if isinstance(model, TextModel):
@@ -158,7 +167,7 @@ def _describe(model: Model, include_preprocessing: bool, input_size: tuple[int, 
         input_name=name,
         input_shape=shape,
         input_type=kind,
-        preprocessing=None if include_preprocessing else preprocessing.to_dict(),
+        preprocessing=None if include_preprocessing else _preprocessing(model),
         labels=model.labels,
         multi_label=model.multi_label,
         threshold=model.threshold,

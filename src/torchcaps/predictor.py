@@ -27,6 +27,9 @@ class Predictor:
     def __init__(self, model: Model) -> None:
         self.model = model.eval()
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.model.name}, {len(self.labels)} classes: {', '.join(self.labels[:10])})"
+
     @property
     def labels(self) -> tuple[str, ...]:
         """Names of the classes."""
@@ -96,7 +99,7 @@ class TextPredictor(Predictor):
             raise ValueError("crops are for images; a text is read as a whole")
         return self.model(self.model.preprocessing(texts).to(next(self.model.parameters()).device))
 
-    def explain(self, texts: Sequence[str], classes: Sequence[int] | None = None) -> list[list[Reason]]:
+    def explain(self, texts: Sequence[str], classes: Sequence[int | str] | None = None) -> list[list[Reason]]:
         """What each word of each text says for a class: the given one, or the most probable.
 
         See `torchcaps.models.reasons`.

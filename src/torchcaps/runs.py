@@ -27,7 +27,7 @@ from torchcaps.data.load import is_image_folder
 from torchcaps.data.text import TextOptions
 from torchcaps.environment import environment
 from torchcaps.files import lock_folder, sync, temporary_path, whole_file, write_json, writing
-from torchcaps.models import Model, create_model, list_models
+from torchcaps.models import Model, create_model
 from torchcaps.predictor import Predictor, new_predictor
 from torchcaps.preprocessing import SCALINGS, Preprocessing
 from torchcaps.training import Event, TrainingConfig
@@ -154,6 +154,7 @@ def _run(config: RunConfig, folder: Path, on_event: Callable[[Event], None] | No
         if model.multi_label and validation is not None:
             held_out = torch.from_numpy(predictor.predict_proba(validation.inputs))
             model.threshold = result["threshold"] = choose_threshold(held_out, torch.from_numpy(validation.labels))
+            result["validation_accuracy"] = scores(model.decide(held_out.numpy()), validation.labels)["accuracy"]
         if data.test is not None:
             probabilities = predictor.predict_proba(data.test.inputs)
             result |= scores(model.decide(probabilities), data.test.labels)
@@ -211,8 +212,6 @@ def new_model(config: RunConfig, data: DataSet) -> Model:
     name = config.model or DEFAULT_MODELS[kind]
     if taken := sorted(FROM_DATA & config.model_options.keys()):
         raise ValueError(f"{taken[0]} is no option of the model: it comes from the data")
-    if name in list_models() and name not in list_models(kind):
-        raise ValueError(f"{name} does not take {kind}s; choose one of {', '.join(list_models(kind))}")
     _check_kind(config, kind)
     if isinstance(train, TextSet):
         return new_text_model(

@@ -113,11 +113,18 @@ def test_a_finished_run_can_be_resumed(trained, capsys):
         (["show", "capsnet-small-mnist", "--text", "good"], "takes images; give --image instead of 'good'"),
         (["show", "capsule-a-movie-snippets", "--image", "x.png"], "takes texts; give --text instead of 'x.png'"),
         (["evaluate", "nothing"], "no model at 'nothing'"),
+        (
+            ["show", "matrix-capsnet-small-smallnorb"],
+            "give something to show with --image or --data",
+        ),
+        (["evaluate", "matrix-capsnet-small-smallnorb"], "`torchcaps data fetch smallnorb`, or put its files into"),
+        (["predict", "capsnet-small-mnist", "letters"], "letters is a folder, not a file"),
         (["predict", "nothing", "x.png"], "no model at 'nothing'"),
     ],
 )
 def test_wrong_input_is_one_sentence(arguments, sentence, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TORCHCAPS_DATA", raising=False)
     for name in ("letters/a", "letters/b", "one/a"):
         (tmp_path / name).mkdir(parents=True)
         for number in range(2):

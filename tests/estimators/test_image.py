@@ -276,3 +276,10 @@ def test_dark_bytes_are_no_shares():
     dark = (stripes()[0] > 100).astype(np.uint8)
     fitted = classifier().fit(dark, stripes()[1])
     assert np.array_equal(fitted.predict_proba(dark), fitted.predict_proba(dark.astype(float)))
+
+
+def test_models_and_options_that_do_not_fit():
+    with pytest.raises(ValueError, match="text-capsule-a does not take images; choose one of capsnet"):
+        classifier(model="text-capsule-a").fit(*stripes())
+    with pytest.raises(ValueError, match="a name in training_options must be one of .*, got 'lr'"):
+        classifier(training_options={"lr": 1}).fit(*stripes())

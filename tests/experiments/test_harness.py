@@ -197,7 +197,7 @@ def test_at_the_command_line(noise, tmp_path, monkeypatch, capsys):
         assert picture.size[0] > 1000
     assert main([*command, "--quick", "--full"]) == 2
     assert main([*command, "--quick", "--only", "third"]) == 2
-    assert "no row of made contains third; there are A & b, no routing" in capsys.readouterr().err
+    assert "no row of made contains 'third'; there are A & b; no routing" in capsys.readouterr().err
     assert main([*command[:2], "--out", str(tmp_path / "new")]) == 0
     assert "torchcaps reproduce made --quick: digits, a second" in capsys.readouterr().out
 

@@ -134,3 +134,9 @@ def test_routings_by_import_path(monkeypatch):
         nn.create_routing("no_such_module:Mine")
     with pytest.raises(TypeError, match="'some_users_module:Other' must be a subclass of torchcaps.nn.Routing"):
         nn.create_routing("some_users_module:Other")
+
+
+@pytest.mark.parametrize("wrong", [None, nn.DynamicRouting, nn.DynamicRouting()])
+def test_models_take_names(wrong):
+    with pytest.raises(TypeError, match="a model takes a routing by its name"):
+        nn.create_routing(wrong)

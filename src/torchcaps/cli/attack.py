@@ -101,7 +101,7 @@ class Attack:
 
         check_attackable(predictor.model)
         name, columns = Evaluate(run_folder=self.run_folder, data=self.data).source(predictor.model.card)
-        part = load_part(name, columns, predictor.model, is_asked_for=self.data is not None)
+        part, _ = load_part(name, columns, predictor.model, is_asked_for=self.data is not None)
         assert isinstance(part, ImageSet)
         if part.is_multi_label:
             raise ValueError(f"an attack needs one class for each image; {name} has several")

@@ -44,7 +44,7 @@ class Evaluate:
         model = predictor.model
         name, columns = self.source(model.card)
         with notices(Console(stderr=True)):
-            part = load_part(name, columns, model, is_asked_for=self.data is not None)
+            part, is_test = load_part(name, columns, model, is_asked_for=self.data is not None)
             if model.multi_label != part.is_multi_label:
                 kinds = "lists of labels" if model.multi_label else "one label for each"
                 raise ValueError(f"the model was trained on {kinds}; {name} has the other kind")
@@ -55,7 +55,8 @@ class Evaluate:
             print(json.dumps(result))
             return
         f1 = f", micro F1 {100 * result['micro_f1']:.2f} %" if "micro_f1" in result else ""
-        print(f"test accuracy: {100 * result['accuracy']:.2f} %{f1} ({len(part)} {model.kind}s of {name})")
+        what, whole = ("test accuracy", "") if is_test else ("accuracy", ", which has no test part")
+        print(f"{what}: {100 * result['accuracy']:.2f} %{f1} ({len(part)} {model.kind}s of {name}{whole})")
 
     def source(self, card: dict[str, Any]) -> tuple[str, Columns]:
         """Name or path of the data, and where its texts and labels are: as asked for, else those of the run."""
@@ -73,8 +74,12 @@ class Evaluate:
         return name, columns
 
 
-def load_part(name: str, columns: Columns, model: "Model", *, is_asked_for: bool) -> "LabelledSet":
-    """The test part of a dataset, its classes numbered as the model's; of one that was asked for and has none, all."""
+def load_part(name: str, columns: Columns, model: "Model", *, is_asked_for: bool) -> "tuple[LabelledSet, bool]":
+    """The test part of a dataset, its classes numbered as the model's; of one that was asked for and has none, all.
+
+    Returns:
+        The examples, and whether they are a test part.
+    """
     from rich.console import Console
 
     from torchcaps.cli.notices import notices
@@ -97,4 +102,4 @@ def load_part(name: str, columns: Columns, model: "Model", *, is_asked_for: bool
         raise ValueError(
             f"{name} has parts for training and validation but none for the test; name one of them as data"
         )
-    return with_classes(data.train if data.test is None else data.test, model.labels, name)
+    return with_classes(data.train if data.test is None else data.test, model.labels, name), data.test is not None

@@ -11,7 +11,7 @@ class Models:
     def run(self) -> None:
         """Print the lists."""
         from rich.console import Console
-        from rich.table import Table
+        from rich.table import Column, Table
 
         from torchcaps.models.base import SHIPPED, read_config
         from torchcaps.models.registry import create_model, list_models
@@ -22,7 +22,8 @@ class Models:
             ("text", "10,000 words, 2 classes", {"num_tokens": 10_002, "num_classes": 2}),
         )
         for kind, example, options in examples:
-            table = Table("model", f"parameters ({example})", "loss", "what it is", title=f"for {kind}s")
+            name_column = Column("model", no_wrap=True)  # it is to be typed
+            table = Table(name_column, "parameters", "loss", "what it is", title=f"for {kind}s ({example})")
             for name in list_models(kind):
                 model = create_model(name, **options)
                 num_parameters = sum(parameter.numel() for parameter in model.parameters())

@@ -20,20 +20,24 @@ if TYPE_CHECKING:
 class Predict:
     """The class of each image file, or of each text: one line per image or text with its class and activation.
 
-    Texts come from --text, from files with one text per line, or from lines on standard input.
+    Texts come from --text, from files with one text per line, from a column of .csv, .tsv and .jsonl files, or from
+    lines on standard input.
     """
 
     run_folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run folder, a saved model, or the name of a shipped model."""
 
     files: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
-    """Image files, or files with one text per line."""
+    """Image files, or files with one text per line, or tables of texts."""
 
     text: tuple[str, ...] = ()
     """Texts."""
 
+    text_column: str | None = None
+    """Column of a table that holds the texts; None is that of the run, or one with a common name."""
+
     explain: bool = False
-    """Show what each word says for the class (green) or against it (red)."""
+    """Show what each word says for the class (green) or against it (red); as numbers where there are no colours."""
 
     json: bool = False
     """Print one JSON object per image or text, with the score of every class."""
@@ -70,15 +74,22 @@ class Predict:
             for text in self.texts():
                 best = self.answer(predictor, {"text": text}, [text])
                 if self.explain and not self.json:
-                    console.print(coloured(predictor.explain([text], [best])[0]), soft_wrap=True)
+                    reasons = predictor.explain([text], [best])[0]
+                    plain = "  " + " ".join(f"{word}({value:+.2f})" for word, value in reasons)
+                    console.print(coloured(reasons) if console.color_system else plain, soft_wrap=True, highlight=False)
 
     def texts(self) -> Iterator[str]:
         """From the options, the files, or standard input."""
         from torchcaps.data.text.decode import decode, read_text
+        from torchcaps.data.text.tables import Columns, is_table, read_column
+        from torchcaps.runs import CONFIG, RunConfig
 
         yield from self.text
+        folder, columns = Path(self.run_folder), Columns(text_column=self.text_column)
+        if self.text_column is None and (folder / "model").is_dir() and (folder / CONFIG).exists():
+            columns = RunConfig.read(folder).text.columns()
         for path in self.files:
-            yield from read_text(path).rstrip("\n").split("\n")
+            yield from read_column(path, columns) if is_table(path) else read_text(path).rstrip("\n").split("\n")
         if not self.text and not self.files:
             for line in sys.stdin.buffer:
                 yield decode(line, "a line of standard input").rstrip("\n")
@@ -90,14 +101,17 @@ class Predict:
         scores = output.scores[0] if model.gives_activations else probabilities
         best = int(scores.argmax())
         label = predictor.labels[best]
+        labels = [label]
         if model.multi_label:
             is_there = model.decide(probabilities[None].float().cpu().numpy())[0]
-            label = " ".join(name for name, there in zip(predictor.labels, is_there, strict=True) if there)
+            labels = [name for name, there in zip(predictor.labels, is_there, strict=True) if there]
+            label = " ".join(labels)
         if self.json:
             rounded = (round(score, 6) for score in scores.tolist())
             result: dict[str, Any] = {
                 **named,
                 "class": label,
+                "classes": labels,
                 "scores": dict(zip(predictor.labels, rounded, strict=True)),
             }
             if self.explain:

@@ -73,7 +73,7 @@ class Reproduce:
         folder = self.out or Path("runs") / f"{self.name}-{scale}"
         rows = experiment.choose_rows(scale, self.data)
         if not self.quick and not self.full:
-            show_plan(console, experiment, rows, folder)
+            show_plan(console, experiment, experiment.choose_rows(scale, self.data, self.only), folder)
             return 0
         return self.fill_table(console, experiment, rows, scale, folder)
 
@@ -128,11 +128,11 @@ def outcome(done: "Finished") -> str:
 
 def list_experiments(console: "Console") -> None:
     """Print what can be reproduced."""
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from torchcaps.experiments import EXPERIMENTS, find_experiment
 
-    table = Table("experiment", "what it finds out", "--quick", "--full")
+    table = Table(Column("experiment", no_wrap=True), "what it finds out", "--quick", "--full")
     for name in EXPERIMENTS:
         experiment = find_experiment(name)
         needs = [f"{experiment.data[scale]}: {experiment.takes[scale]}" for scale in ("quick", "full")]
@@ -162,7 +162,9 @@ def print_table(console: "Console", experiment: "Experiment", lines: "Sequence[L
 
     table = Table(title=f"{experiment.name}: {experiment.title}", caption=f"paper: {experiment.source}")
     for number, heading in enumerate(HEADINGS):
-        table.add_column(heading, justify="left" if number < 2 else "right")
+        table.add_column(
+            heading, justify="left" if number < 2 else "right", overflow="fold" if number == 0 else "ellipsis"
+        )
     group = ""
     for line in lines:
         if line.group != group:

@@ -216,4 +216,10 @@ class Show:
         from torchcaps.cli.evaluate import Evaluate, load_part
 
         name, columns = Evaluate(run_folder=self.run_folder, data=self.data).source(predictor.model.card)
-        return load_part(name, columns, predictor.model, is_asked_for=self.data is not None)
+        try:
+            return load_part(name, columns, predictor.model, is_asked_for=self.data is not None)[0]
+        except (FileNotFoundError, ValueError) as error:
+            if self.data is not None:
+                raise
+            hint = f"give something to show with --{predictor.model.kind} or --data"
+            raise ValueError(f"{hint}; by default it is of {name}: {error}") from error

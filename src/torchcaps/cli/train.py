@@ -141,8 +141,12 @@ def new_folder(name: str) -> Path:
 def report_result(console, config, folder: Path, result: dict[str, Any]) -> None:
     """What to look at and try next; the last line is the figure."""
     is_text = "text" in result["kind"]
-    lines = [f"report: {folder / 'report.png'}", f"next:   torchcaps evaluate {folder}"] if "accuracy" in result else []
-    lines.append(f"        torchcaps predict {folder} {'--text TEXT --explain' if is_text else 'IMAGE.png'}")
+    module, colon, _ = str(config.model_options.get("routing")).partition(":")
+    command = f"TORCHCAPS_TRUST={module} torchcaps" if colon else "torchcaps"  # code of one's own
+    tries = [f"{command} evaluate {folder}"] if "accuracy" in result else []
+    tries.append(f"{command} predict {folder} {'--text TEXT --explain' if is_text else 'IMAGE.png'}")
+    lines = [f"report: {folder / 'report.png'}"] if "accuracy" in result else []
+    lines += [f"next:   {tries[0]}", *(f"        {line}" for line in tries[1:])]
     if "accuracy" not in result:
         nothing = f"there are no test {result['kind']}s"
         found = result.get("validation_accuracy")

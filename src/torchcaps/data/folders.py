@@ -141,7 +141,8 @@ def _is_grey(picture: Image.Image) -> bool:
 def _opened(path: Path) -> Iterator[Image.Image]:
     """An open picture; whatever a decoder may raise becomes one sentence that names the file."""
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; a PNG or JPEG image was expected there")
+        state = "is a folder, not a file" if path.is_dir() else "does not exist"
+        raise FileNotFoundError(f"{path} {state}; a PNG or JPEG image was expected there")
     try:
         with Image.open(path, formats=FORMATS) as picture:
             if picture.width * picture.height > MAX_PIXELS:

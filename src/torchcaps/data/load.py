@@ -155,7 +155,7 @@ def load_data(
         return DataSet(name=name, origin=f"files in {name}", terms="not stated", **parts._asdict())
     if image_size is not None and not source.takes_size:
         raise ValueError(f"image_size is for folders of images and smallNORB; {name_or_path} has a size of its own")
-    place = source.place or folder_of(str(name_or_path), source.description)
+    place = source.place or folder_of(str(name_or_path), source.description, can_be_fetched=True)
     train, test = source.read(place, image_size) if source.takes_size else source.read(place)
     return DataSet(name=str(name_or_path), train=train, test=test, origin=source.origin, terms=source.terms)
 

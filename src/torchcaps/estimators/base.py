@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
 from math import ceil
 from typing import Any
 
@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from torchcaps.checks import check_choice
 from torchcaps.data.sets import split_indices
 from torchcaps.models import Model
 from torchcaps.predictor import new_predictor
@@ -72,6 +73,7 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
         y = _checked_labels(y)
         self.classes_ = np.arange(y.shape[1]) if y.ndim == 2 else np.unique(y)
         self._start(inputs, multi_label=y.ndim == 2)
+        self.model_.at_least_one = y.ndim == 2 and bool(y.any(1).all())  # as befits data without empty examples
         progress = self._train(inputs, self._targets(y), self._training_config(inputs))
         self.n_iter_ = progress.epoch
         return self
@@ -138,7 +140,10 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
             "seed": self._seed,
         }
         given = {name: value for name, value in given.items() if value is not None}
-        return TrainingConfig(**(chosen | given | (self.training_options or {})))
+        more = self.training_options or {}
+        for name in more:
+            check_choice("a name in training_options", name, [field.name for field in fields(TrainingConfig)])
+        return TrainingConfig(**(chosen | given | more))
 
     def _train(self, inputs: np.ndarray, targets: np.ndarray, config: TrainingConfig) -> Progress:
         """Train the model, silently or with a bar; the caller's random numbers are left alone."""

@@ -107,24 +107,22 @@ class Experiment:
     remark: str = ""
 
     def choose_rows(self, scale: Scale, data: str | None = None, only: Sequence[str] = ()) -> list[Row]:
-        """The rows whose name or group contains one of the given texts; all of them without any.
+        """The rows whose name or group contains one of the given texts, in any case; all of them without any.
 
         The whole name of a row stands for this row alone, although others may begin with it.
         """
         rows = list(self.rows(scale, data or self.data[scale]))
         assert len({row.folder for row in rows}) == len(rows), "two rows would share a folder"
-        whole = {row.name for row in rows if row.name in only}
-        parts = [text for text in only if text not in whole]
-        chosen = [
-            row
-            for row in rows
-            if not only or row.name in whole or any(text in f"{row.group}: {row.name}" for text in parts)
-        ]
-        if not chosen:
-            raise ValueError(
-                f"no row of {self.name} contains {', '.join(only)}; there are {', '.join(r.name for r in rows)}"
-            )
-        return chosen
+        chosen: set[str] = set()
+        for text in only:
+            found = {row.name for row in rows if row.name == text}
+            found = found or {row.name for row in rows if text.lower() in f"{row.group}: {row.name}".lower()}
+            if not found:
+                raise ValueError(
+                    f"no row of {self.name} contains {text!r}; there are {'; '.join(r.name for r in rows)}"
+                )
+            chosen |= found
+        return [row for row in rows if not only or row.name in chosen]
 
 
 @dataclass(frozen=True, kw_only=True)

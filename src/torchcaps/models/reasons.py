@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.capsules import Capsules, length, normalise
+from torchcaps.checks import check_choice
 from torchcaps.models.base import Model
 from torchcaps.models.text import TextBranch, TextCapsules
 from torchcaps.nn import CapsuleLayer, NgramCaps
@@ -27,8 +28,8 @@ class Reason(NamedTuple):
     value: float
 
 
-def explain(model: Model, texts: Sequence[str], classes: Sequence[int] | None = None) -> list[list[Reason]]:
-    """What each word of each text says for a class: the given one, or the most active.
+def explain(model: Model, texts: Sequence[str], classes: Sequence[int | str] | None = None) -> list[list[Reason]]:
+    """What each word of each text says for a class: the one with the given number or name, or the most active.
 
     The values of a text are shares of the length of the class's pose: with those of the biases they add up to it.
     """
@@ -45,6 +46,8 @@ def explain(model: Model, texts: Sequence[str], classes: Sequence[int] | None = 
         tokens = encoding([text]).to(device)
         with torch.no_grad():
             chosen = int(model(tokens).scores.argmax()) if classes is None else classes[index]
+        if isinstance(chosen, str):
+            chosen = model.labels.index(check_choice("a class", chosen, model.labels))
         words = encoding.tokens(text)
         values = word_values(model, tokens, torch.tensor([chosen], device=device))[0]
         answers.append([Reason(word, value) for word, value in zip(words, values.tolist(), strict=False)])

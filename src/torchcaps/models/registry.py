@@ -40,6 +40,9 @@ def create_model(name: str, *, num_classes: int, multi_label: bool = False, **op
         'capsnet-small'
     """
     model_class = MODELS[check_choice("model", name, MODELS)]
+    kind = "image" if "image_shape" in options else "text" if "num_tokens" in options else model_class.kind
+    if model_class.kind != kind:
+        raise ValueError(f"{name} does not take {kind}s; choose one of {', '.join(list_models(kind))}")
     for option in options:
         check_choice(f"an option of {name}", option, option_names(model_class))
     return model_class(num_classes=num_classes, multi_label=multi_label, **options)

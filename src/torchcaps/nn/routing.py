@@ -236,6 +236,11 @@ def create_routing(name: str, **options: Any) -> Routing:
         >>> create_routing("kmeans", num_iterations=2)
         KMeansRouting(num_iterations=2)
     """
+    if not isinstance(name, str):
+        raise TypeError(
+            f"a model takes a routing by its name, such as 'kmeans' or 'package.module:Class', and its options as "
+            f"routing_options, got {name!r}; layers take modules"
+        )
     if ":" not in name:
         return ROUTINGS[check_choice("routing", name, ROUTINGS)](**options)
     module_name, _, class_name = name.partition(":")

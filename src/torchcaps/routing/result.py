@@ -24,6 +24,10 @@ class TraceStep(NamedTuple):
     activations: Tensor
     objective: Tensor
 
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name} {tuple(value.shape)}" for name, value in self._asdict().items())
+        return f"TraceStep({shapes})"
+
 
 class RoutingResult:
     """The parents, who voted for them, and on request how it came about.

@@ -47,8 +47,7 @@ def new_text_model(
         multi_label=multi_label,
         **model_options,
     )
-    if not isinstance(model, TextModel):
-        raise ValueError(f"{name} is a model for images; for texts choose another, see `torchcaps models`")
+    assert isinstance(model, TextModel)
     if vectors is not None:
         model.set_vectors(*(torch.from_numpy(array) for array in vector_table(encoding, vectors)))
     model.preprocessing, model.labels = encoding, class_names

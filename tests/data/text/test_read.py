@@ -246,7 +246,7 @@ def test_unknown_names_and_missing_sets(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match="did you mean 'movie-snippets'?"):
         load_texts("movie-snippet")
     monkeypatch.delenv("TORCHCAPS_DATA", raising=False)
-    with pytest.raises(FileNotFoundError, match="mr is not embedded: put 10,662 sentences"):
+    with pytest.raises(FileNotFoundError, match=r"mr is not here: put its files into .*mr \(10,662 sentences"):
         load_texts("mr")
     monkeypatch.setenv("TORCHCAPS_DATA", str(tmp_path))
     write(tmp_path / "text" / "mr" / "rt-polarity.all", "0 bad\x85 film\n1 good\n", "latin-1")

@@ -10,6 +10,8 @@ from torchcaps.data.text.tables import (
     Columns,
     Examples,
     class_folders,
+    ending,
+    is_table,
     read_class_folders,
     read_lines,
     read_table,
@@ -104,8 +106,7 @@ def _check_known(examples: Examples, class_names: tuple[str, ...], fault: str) -
 
 def _kind(path: Path) -> str | None:
     """The ending that says how a file is written."""
-    suffix = path.with_suffix("").suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
-    return suffix if suffix in (*TABLES, *JSON_LINES, *LINES) else None
+    return ending(path) if is_table(path) or ending(path) in LINES else None
 
 
 def _parts(folder: Path) -> dict[str, Path]:

@@ -55,15 +55,36 @@ class Examples:
     source: str
 
 
-def read_table(path: Path, columns: Columns) -> Examples:
-    """A CSV, TSV or JSONL file (gzip or not) with named columns."""
-    suffix = path.with_suffix("").suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
-    if suffix in JSON_LINES:
+def ending(path: Path) -> str:
+    """The ending that says how a file is written, without that of gzip."""
+    return path.with_suffix("").suffix.lower() if path.suffix.lower() == ".gz" else path.suffix.lower()
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file has named columns, by its ending."""
+    return ending(path) in (*TABLES, *JSON_LINES)
+
+
+def read_column(path: Path, columns: Columns) -> list[str]:
+    """The texts of a table alone; it need not have labels."""
+    rows = _rows(path, columns)
+    name = _find(columns.text_column, TEXT_NAMES, list(rows[0][1]), "text", path)
+    return [str(row.get(name) or "") for _, row in rows]
+
+
+def _rows(path: Path, columns: Columns) -> list[tuple[int, dict[str, Any]]]:
+    if ending(path) in JSON_LINES:
         rows = read_json_lines(path, columns.encoding)
     else:
-        rows = _csv_rows(read_text(path, columns.encoding), TABLES[suffix], path)
+        rows = _csv_rows(read_text(path, columns.encoding), TABLES[ending(path)], path)
     if not rows:
         raise ValueError(f"{path} has no rows; expected one text with its label on each")
+    return rows
+
+
+def read_table(path: Path, columns: Columns) -> Examples:
+    """A CSV, TSV or JSONL file (gzip or not) with named columns."""
+    rows = _rows(path, columns)
     names = list(rows[0][1])
     text_name = _find(columns.text_column, TEXT_NAMES, names, "text", path)
     label_name = _find(columns.label_column, LABEL_NAMES, names, "label", path)
@@ -159,7 +180,8 @@ def _find(name: str | None, usual: Sequence[str], columns: Sequence[str], what: 
     if name is None:
         found = next((column for wanted in usual for column in columns if column.lower() == wanted), None)
         if found is None:
-            raise ValueError(f"{path} has the columns {', '.join(columns)}; say which holds the {what}: {what}_column")
+            hint = f"say which holds the {what}: {what}_column (--{what}-column)"
+            raise ValueError(f"{path} has the columns {', '.join(columns)}; {hint}")
         return found
     if name not in columns:
         near = get_close_matches(name, columns, n=1)
