@@ -86,7 +86,10 @@ def test_unknown_names_get_a_suggestion_and_a_place():
 
 def test_named_sets_say_where_their_files_belong(tmp_path, monkeypatch):
     monkeypatch.delenv("TORCHCAPS_DATA", raising=False)
-    with pytest.raises(FileNotFoundError, match=r"data fetch fashion-mnist`, or put its files into data/fashion-mnist .*, or set TORCHCAPS_DATA to"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"data fetch fashion-mnist`, or put its files into data/fashion-mnist .*, or set TORCHCAPS_DATA to",
+    ):
         load_data("fashion-mnist")
     monkeypatch.setenv("TORCHCAPS_DATA", str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"put its files into .*fashion-mnist \(60,000 training .*\)$"):
