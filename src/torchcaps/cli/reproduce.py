@@ -136,7 +136,7 @@ def list_experiments(console: "Console") -> None:
     for name in EXPERIMENTS:
         experiment = find_experiment(name)
         needs = [f"{experiment.data[scale]}: {experiment.takes[scale]}" for scale in ("quick", "full")]
-        table.add_row(name, f"{experiment.title} ({experiment.source})", *needs)
+        table.add_row(name, experiment.title, *needs)
     console.print(table)
     console.print("data by name lie in $TORCHCAPS_DATA, or in data/: torchcaps data fetch NAME", soft_wrap=True)
 
