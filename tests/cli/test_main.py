@@ -111,3 +111,10 @@ def test_a_wrong_option_is_one_sentence_in_a_real_process():
     assert (
         process.stderr == "torchcaps: the folder of --out no/such/folder/results.json does not exist; create it first\n"
     )
+
+
+def test_a_reader_who_has_seen_enough_is_no_error():
+    predict = "torchcaps predict capsule-a-movie-snippets --text fine"
+    command = f"set -o pipefail; {sys.executable} -m {predict} | true"
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -12,6 +12,7 @@ from torchcaps.data.text.tables import Columns
 if TYPE_CHECKING:
     from torchcaps.data import LabelledSet
     from torchcaps.models import Model
+    from torchcaps.runs import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,18 +61,26 @@ class Evaluate:
 
     def source(self, card: dict[str, Any]) -> tuple[str, Columns]:
         """Name or path of the data, and where its texts and labels are: as asked for, else those of the run."""
-        from torchcaps.runs import CONFIG, RunConfig
-
-        folder, name, columns = Path(self.run_folder), self.data, self.columns
-        if (folder / "model").is_dir() and (folder / CONFIG).exists():
-            config = RunConfig.read(folder)
-            name = name or config.data
-            given = {name: value for name, value in vars(columns).items() if value is not None}
-            columns = replace(config.text.columns(), **given)
-        name = name or card.get("dataset")
+        config = run_config(self.run_folder)
+        name = self.data or (card.get("dataset") if config is None else config.data)
         if name is None:
             raise ValueError(f"{self.run_folder} does not say what it was trained on; give --data NAME or PATH")
-        return name, columns
+        return name, columns_of(config, self.columns)
+
+
+def run_config(run_folder: str) -> "RunConfig | None":
+    """The configuration of a run; None for a model alone."""
+    from torchcaps.runs import CONFIG, MODEL, RunConfig
+
+    folder = Path(run_folder)
+    return RunConfig.read(folder) if (folder / MODEL).is_dir() and (folder / CONFIG).exists() else None
+
+
+def columns_of(config: "RunConfig | None", given: Columns) -> Columns:
+    """Where texts and labels are: as given, else as in the run."""
+    if config is None:
+        return given
+    return replace(config.text.columns(), **{name: value for name, value in vars(given).items() if value is not None})
 
 
 def load_part(name: str, columns: Columns, model: "Model", *, is_asked_for: bool) -> "tuple[LabelledSet, bool]":

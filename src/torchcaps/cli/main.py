@@ -57,9 +57,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"torchcaps {__version__}")
         return 0
     try:
-        return _parse(arguments or ["--help"]).run() or 0
+        code = _parse(arguments or ["--help"]).run() or 0
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:  # whoever reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it ends
+        return 0
     except USER_ERRORS as error:
         if os.environ.get("TORCHCAPS_DEBUG") == "1":
             raise

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from torchcaps.cli.evaluate import columns_of, run_config
+
 if TYPE_CHECKING:
     from rich.text import Text
 
@@ -82,12 +84,9 @@ class Predict:
         """From the options, the files, or standard input."""
         from torchcaps.data.text.decode import decode, read_text
         from torchcaps.data.text.tables import Columns, is_table, read_column
-        from torchcaps.runs import CONFIG, RunConfig
 
         yield from self.text
-        folder, columns = Path(self.run_folder), Columns(text_column=self.text_column)
-        if self.text_column is None and (folder / "model").is_dir() and (folder / CONFIG).exists():
-            columns = RunConfig.read(folder).text.columns()
+        columns = columns_of(run_config(self.run_folder), Columns(text_column=self.text_column))
         for path in self.files:
             yield from read_column(path, columns) if is_table(path) else read_text(path).rstrip("\n").split("\n")
         if not self.text and not self.files:
