@@ -40,7 +40,15 @@ MATRIX = {
     "small CNN": ("CNN, small",),
     "4.2 M CNN": ("CNN, 4.2 M",),
 }
-TEST, PAIRS = "test error, %", "pairs not both right, %"
+TEXT = {
+    "Capsule-A": ("Capsule-A",),
+    "Capsule-B": ("Capsule-B",),
+    "Kim's CNN": ("Kim's CNN",),
+    "BiLSTM": ("BiLSTM",),
+    "no routing": ("no routing",),
+    "TF-IDF, LR": ("TF-IDF and logistic regression",),
+}
+TEST, PAIRS, F1 = "test error, %", "pairs not both right, %", "100 - sample F1, %"
 VECTOR_LINES = (
     Line("MNIST", "mnist-ablation", "", TEST),
     *(Line(f"MNIST, {size} digits", "mnist-ablation", f"{size} digits: ", TEST) for size in (100, 1000, 10_000)),
@@ -78,6 +86,21 @@ MATRIX_LINES = (
     _attacked("the same", "toys", "bim made on the small CNN", 0.01),
 )
 
+TEXT_LINES = (
+    *(
+        Line(title, "zhao2018", f"{name}: ", TEST)
+        for title, name in (
+            ("TREC, 6 classes", "trec"),
+            ("Subj", "subj"),
+            ("MR", "mr"),
+            ("SST-2, phrases", "sst-phrases"),
+            ("AG's news, 17 K lines", "agnews"),
+            ("waimai, Chinese", "waimai"),
+        )
+    ),
+    *(Line(f"Reuters, {n} topics: 100 - sample F1", "zhao2018", f"reuters-{n}: ", F1) for n in (8, 10)),
+)
+
 
 def vector_gains(results: Path) -> str:
     """Small vector networks on digits."""
@@ -87,6 +110,11 @@ def vector_gains(results: Path) -> str:
 def matrix_gains(results: Path) -> str:
     """Matrix networks on toys."""
     return gains(results, MATRIX_LINES, MATRIX)
+
+
+def text_gains(results: Path) -> str:
+    """Networks on texts."""
+    return gains(results, TEXT_LINES, TEXT)
 
 
 def gains(results: Path, lines: Sequence[Line], columns: Mapping[str, Sequence[str]]) -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from building.accuracy import routing_accuracy, trained_models
 from building.experiments import experiment_tables, reproducible
-from building.gains import matrix_gains, vector_gains
+from building.gains import matrix_gains, text_gains, vector_gains
 from building.operation import process_scaling, serving_load
 from building.speed import latency, layers, routing_speed
 
@@ -23,6 +23,7 @@ def write_tables(results: Path, folder: Path) -> None:
         "reproducible": reproducible(),
         "vector-gains": vector_gains(results),
         "matrix-gains": matrix_gains(results),
+        "text-gains": text_gains(results),
     }
     folder.mkdir(exist_ok=True)
     for name, text in tables.items():

@@ -90,6 +90,13 @@ def _networks(scale: Scale, data: str) -> list[Row]:
             **common,
         ),
         Row(
+            name="MatrixCapsNet small, window competition",
+            config=norb_run(
+                scale, data, "matrix-capsnet-small", epochs=small_epochs, routing={"competition": "window"}
+            ),
+            **common,
+        ),
+        Row(
             name="MatrixCapsNet, 310 K",
             config=norb_run(scale, data, "matrix-capsnet", epochs=large_epochs, routing={}),
             published={TEST_ERROR: 1.8, over_crops(NUM_CROPS): 1.4},
