@@ -74,9 +74,10 @@ def test_predict_from_options_files_and_standard_input(trained, capsys, tmp_path
     assert [answer["text"] for answer in answers] == ["a lovely film", "", "the plot was dull"]
     assert (answers[0]["class"], answers[2]["class"]) == ("up", "down")
     assert set(answers[0]["scores"]) == {"down", "up"}
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a poor story\na fine one\n")))
-    assert main(["predict", str(run)]) == 0
-    assert [line.split("\t")[1] for line in capsys.readouterr().out.splitlines()] == ["down", "up"]
+    for named in ([], ["-"]):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a poor story\na fine one\n")))
+        assert main(["predict", str(run), *named]) == 0
+        assert [line.split("\t")[1] for line in capsys.readouterr().out.splitlines()] == ["down", "up"]
 
 
 def test_predict_reads_the_text_column_of_a_table(trained, capsys, tmp_path):

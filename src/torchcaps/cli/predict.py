@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from torchcaps.models.reasons import Reason
     from torchcaps.predictor import Predictor, TextPredictor
 
+STANDARD_INPUT = Path("-")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Predict:
@@ -30,7 +32,7 @@ class Predict:
     """A run folder, a saved model, or the name of a shipped model."""
 
     files: Annotated[tuple[Path, ...], tyro.conf.Positional] = ()
-    """Image files, or files with one text per line, or tables of texts."""
+    """Image files, or files with one text per line, or tables of texts; - is standard input, for texts."""
 
     text: tuple[str, ...] = ()
     """Texts."""
@@ -87,11 +89,12 @@ class Predict:
 
         yield from self.text
         columns = columns_of(run_config(self.run_folder), Columns(text_column=self.text_column))
-        for path in self.files:
-            yield from read_column(path, columns) if is_table(path) else read_text(path).rstrip("\n").split("\n")
-        if not self.text and not self.files:
-            for line in sys.stdin.buffer:
-                yield decode(line, "a line of standard input").rstrip("\n")
+        for path in self.files if self.files or self.text else (STANDARD_INPUT,):
+            if path == STANDARD_INPUT:
+                for line in sys.stdin.buffer:
+                    yield decode(line, "a line of standard input").rstrip("\n")
+            else:
+                yield from read_column(path, columns) if is_table(path) else read_text(path).rstrip("\n").split("\n")
 
     def answer(self, predictor: "Predictor", named: dict[str, str], inputs) -> int:
         """Print the answer for one image or text; its most probable class."""
