@@ -75,6 +75,10 @@ def test_rows_of_both_scales():
     assert {row.config.data for row in full if row.config.validation} == set(zhao2018.WITH_VALIDATION)
     evidence = {row.config.data for row in full if row.config.model_options.get("word_evidence") is False}
     assert evidence == set(zhao2018.WITHOUT_EVIDENCE)
+    for data, given in zhao2018.ALIKE.items():
+        networks = [row.config for row in full if row.config.data == data and row.config.model is not None]
+        assert len(networks) == len(zhao2018.MODELS)
+        assert all(given.items() <= network.model_options.items() for network in networks)
 
 
 def test_rows_run_in_the_harness(tmp_path, monkeypatch):

@@ -77,6 +77,7 @@ def rows(scale: Scale, data: str) -> list[Row]:
 
 def _networks(scale: Scale, data: str) -> list[Row]:
     small_epochs, large_epochs, _ = EPOCHS[scale]
+    window = {"competition": "window"}
     common: dict[str, Any] = {
         "group": "networks",
         "where": "text on experiments",
@@ -91,9 +92,12 @@ def _networks(scale: Scale, data: str) -> list[Row]:
         ),
         Row(
             name="MatrixCapsNet small, window competition",
-            config=norb_run(
-                scale, data, "matrix-capsnet-small", epochs=small_epochs, routing={"competition": "window"}
-            ),
+            config=norb_run(scale, data, "matrix-capsnet-small", epochs=small_epochs, routing=window),
+            **common,
+        ),
+        Row(
+            name="MatrixCapsNet small, window competition, twice as long",
+            config=norb_run(scale, data, "matrix-capsnet-small", epochs=2 * small_epochs, routing=window),
             **common,
         ),
         Row(
