@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ def environment(threads: int | None = None) -> dict[str, Any]:
     reason = library.why_not()
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "machine": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpu": _cpu_model(),
         "num_cpus": os.cpu_count(),
