@@ -181,7 +181,7 @@ def test_at_the_command_line(noise, tmp_path, monkeypatch, capsys):
     told = capsys.readouterr().out
     assert "no routing, seed 0" in told
     assert "A & b, seed 0" not in told
-    assert main([*command, "--quick", "--note", "Seen once."]) == 0
+    assert main([*command, "--quick"]) == 0
     told = capsys.readouterr().out
     assert "A & b, seed 0" in told
     assert "no routing, seed 0" not in told

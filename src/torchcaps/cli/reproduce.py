@@ -51,7 +51,8 @@ class Reproduce:
     """Folders of other experiments: what was trained there with the same configuration is not trained again."""
 
     note: str = ""
-    """A sentence to be saved with table and figure, such as what is special about the data."""
+    """A sentence to be saved with table and figure, such as what is special about the data; without one, the sentence
+    that was saved before stays."""
 
     def run(self) -> int:
         """Run what is missing; 130 if interrupted."""

@@ -1,5 +1,6 @@
 """The table "paper | ours (mean, sd, n) | parameters | minutes", as text, as JSON and as a picture."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -86,8 +87,11 @@ def save_table(
     data: str,
     note: str = "",
 ) -> list[Line]:
-    """Write table.md, figure.png, and results.json with the configuration of every run; gives the lines."""
-    lines = make_lines(rows, finished)
+    """Write table.md, figure.png, and results.json with the configuration of every run; gives the lines.
+
+    Without a note, that of an earlier results.json stays.
+    """
+    lines, note = make_lines(rows, finished), note or earlier_note(folder)
     caption = footnote(experiment, scale=scale, data=data, note=note)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / TABLE).write_text(markdown(experiment, lines, caption), encoding="utf-8")
@@ -113,6 +117,12 @@ def save_table(
     }
     write_json(folder / RESULTS, values)
     return lines
+
+
+def earlier_note(folder: Path) -> str:
+    """What was noted when the table was written before, so that a run that goes on does not lose it."""
+    path = folder / RESULTS
+    return json.loads(path.read_text(encoding="utf-8"))["note"] if path.exists() else ""
 
 
 def drawn_lines(lines: Sequence[Line]) -> list[Line]:
