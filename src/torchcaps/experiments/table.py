@@ -122,7 +122,7 @@ def save_table(
 def earlier_note(folder: Path) -> str:
     """What was noted when the table was written before, so that a run that goes on does not lose it."""
     path = folder / RESULTS
-    return json.loads(path.read_text(encoding="utf-8"))["note"] if path.exists() else ""
+    return json.loads(path.read_text(encoding="utf-8")).get("note", "") if path.exists() else ""
 
 
 def drawn_lines(lines: Sequence[Line]) -> list[Line]:
