@@ -136,8 +136,12 @@ def send(port: int, head: str, body: bytes, *, end: bool = True, host: str = "12
     """A connection on which a request was sent, of its body all or all but the last byte."""
     connection = socket.create_connection(("127.0.0.1", port), timeout=60)
     length = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n" if body else ""
-    connection.sendall(f"{head} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{length}\r\n".encode())
-    connection.sendall(body if end else body[:-1])
+    try:
+        connection.sendall(f"{head} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{length}\r\n".encode())
+        connection.sendall(body if end else body[:-1])
+    except OSError:  # hung up on before all was said
+        connection.close()
+        raise
     return connection
 
 
