@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from torchcaps.experiments.harness import Experiment, Row, Scale, validation_error
-from torchcaps.experiments.hinton2018 import AUGMENTATION, SETTINGS, norb_run
+from torchcaps.experiments.hinton2018 import AUGMENTATION, NEARER, SETTINGS, norb_run
 
 EPOCHS: dict[Scale, int] = {"quick": 1, "full": 6}
 # One instance of every category is held out, another one with every seed; the test images are not looked at.
@@ -15,13 +15,15 @@ def rows(scale: Scale, data: str) -> list[Row]:
     """Every row differs from the first in one thing."""
     stronger = replace(AUGMENTATION, brightness=1.0, contrast=0.8)
     unwarped = replace(AUGMENTATION, scale=0.0, rotation=0.0, shear=0.0)
+    window = {"routing": {"competition": "window"}}
     lower = {"learning_rate": SETTINGS["learning_rate"] / 3}
     variants: list[tuple[str, dict[str, Any]]] = [
         ("base", {}),
         ("t = 3", {"routing": {"num_iterations": 3}}),
         ("t = 3, learning rate 0.0005", {"routing": {"num_iterations": 3}, "training": {"learning_rate": 5e-4}}),
-        ("transformations start nearer", {"weight_std": 0.03}),
-        ("window competition", {"routing": {"competition": "window"}}),
+        ("transformations start nearer", NEARER),
+        ("window competition", window),
+        ("window competition, transformations start nearer", window | NEARER),
         ("cost scale of the paper", {"routing": {"cost_scale": "paper"}}),
         ("batch norm", {"batch_norm": True}),
         ("batches of 16", {"training": {"batch_size": 16, "learning_rate": SETTINGS["learning_rate"] / 2}}),
