@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from torchcaps.preprocessing import Preprocessing
+from torchcaps.preprocessing import NEIGHBOURHOOD, SCALINGS, Preprocessing
 
 
 def raw(*shape: int, seed: int = 0) -> np.ndarray:
@@ -38,7 +38,7 @@ def test_arrays_tensors_bytes_and_fractions_agree():
 def test_the_input_is_left_alone():
     images = torch.rand(2, 28, 28)
     before = images.clone()
-    for scaling in ("unit", "standardise"):
+    for scaling in SCALINGS:
         Preprocessing(scaling=scaling)(images)
     assert torch.equal(images, before)
 
@@ -73,21 +73,74 @@ def test_standardised_images_have_mean_zero_and_variance_one_over_all_channels()
     assert prepared[:, 0].mean() > 0.5  # the channels keep their difference
 
 
+def local_contrast(image: np.ndarray) -> np.ndarray:
+    """(h, w, c), pixel after pixel: its difference from the mean around it over the deviation around it."""
+    height, width, _ = image.shape
+
+    def around(values: np.ndarray, row: int, column: int) -> np.ndarray:
+        rows = np.exp(-(((np.arange(height) - row) / (NEIGHBOURHOOD * height)) ** 2) / 2)
+        columns = np.exp(-(((np.arange(width) - column) / (NEIGHBOURHOOD * width)) ** 2) / 2)
+        weights = np.outer(rows, columns)
+        return (weights[..., None] * values).sum((0, 1)) / weights.sum()
+
+    places = [(row, column) for row in range(height) for column in range(width)]
+    means = np.array([around(image, *place) for place in places]).reshape(image.shape)
+    squares = (image - means) ** 2
+    local = np.array([around(squares, *place) for place in places]).reshape(image.shape)
+    return (image - means) / np.sqrt(np.maximum(local, squares.mean()))
+
+
+def test_local_contrast_is_that_of_a_pixel_with_its_neighbours():
+    images = raw(3, 12, 9, 2)
+    images[1, :6] //= 8  # half of it has little contrast
+    prepared = Preprocessing(image_size=(12, 9), channels=2, scaling="local_contrast")(images)
+    for found, image in zip(prepared, images, strict=True):
+        np.testing.assert_allclose(found.permute(1, 2, 0).numpy(), local_contrast(image / 255), atol=1e-4)
+
+
+def test_local_contrast_knows_neither_light_nor_shade():
+    images = torch.rand(2, 24, 24, dtype=torch.float64).float()
+    preprocessing = Preprocessing(image_size=(24, 24), scaling="local_contrast")
+    torch.testing.assert_close(preprocessing(0.2 * images + 0.7), preprocessing(images), atol=1e-3, rtol=0)
+    shade = torch.linspace(0.0, 0.5, 24)  # the light falls off from one side to the other
+    difference = preprocessing(images / 2 + shade) - preprocessing(images)
+    assert difference[..., 4:-4].abs().mean() < 0.05  # away from the borders
+    plain = Preprocessing(image_size=(24, 24), scaling="standardise")
+    assert (plain(images / 2 + shade) - plain(images))[..., 4:-4].abs().mean() > 0.3
+
+
+@pytest.mark.parametrize("scaling", ["standardise", "local_contrast"])
+def test_flat_places_have_finite_gradients(scaling):
+    images = torch.zeros(3, 16, 16)
+    images[0, 4:9, 4:9] = 1.0  # flat inside and outside
+    images[1, 7, 7] = 1e-4
+    images.requires_grad_()
+    Preprocessing(image_size=(16, 16), scaling=scaling)(images).square().sum().backward()
+    assert images.grad is not None
+    assert images.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("scaling", ["standardise", "local_contrast"])
 @pytest.mark.parametrize("size", [(28, 28), (14, 14), (19, 33)])
 @pytest.mark.parametrize("level", [0, 1, 77, 255])
-def test_a_constant_image_becomes_zero_and_leaves_the_others_alone(size, level):
+def test_a_constant_image_becomes_zero_and_leaves_the_others_alone(scaling, size, level):
     images = raw(3, 28, 28)
+    preprocessing = Preprocessing(image_size=size, scaling=scaling)
+    before = preprocessing(images)
     images[1] = level
-    prepared = Preprocessing(image_size=size, scaling="standardise")(images)
+    prepared = preprocessing(images)
     assert torch.equal(prepared[1], torch.zeros(1, *size))
-    assert prepared[0].std(correction=0).item() == pytest.approx(1, abs=1e-4)
+    torch.testing.assert_close(prepared[::2], before[::2])
+    assert prepared[0].std(correction=0).item() == pytest.approx(1, abs=1e-4 if scaling == "standardise" else 0.2)
 
 
-def test_one_level_of_one_pixel_is_not_constant():
+@pytest.mark.parametrize(("scaling", "least"), [("standardise", 50), ("local_contrast", 5)])
+def test_one_level_of_one_pixel_is_not_constant(scaling, least):
     images = np.full((1, 96, 96), 200, dtype=np.uint8)
     images[0, 3, 4] = 201
-    prepared = Preprocessing(image_size=(96, 96), scaling="standardise")(images)
-    assert prepared[0, 0, 3, 4] > 50
+    prepared = Preprocessing(image_size=(96, 96), scaling=scaling)(images)
+    assert prepared[0, 0, 3, 4] > least
+    assert prepared[0, 0, 3, 4] == prepared.abs().max()
 
 
 def test_grey_and_colour():

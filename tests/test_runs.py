@@ -77,8 +77,8 @@ def test_without_validation_the_last_weights_are_taken_and_without_test_nothing_
 
 
 def test_smallnorb_at_the_command_line(pairs, tmp_path, capsys):
-    options = "--model matrix-capsnet-small --image-size 48 48 --standardise --crop 32 32 --shift 0 --brightness 0.5"
-    options += " --contrast 0.5 --epochs 1 --batch-size 20 --validation-instances 1"
+    options = "--model matrix-capsnet-small --image-size 48 48 --scaling standardise --crop 32 32 --shift 0"
+    options += " --brightness 0.5 --contrast 0.5 --epochs 1 --batch-size 20 --validation-instances 1"
     options += ' --option routing_options={"num_iterations":2} --option pose_noise=0.05'
     folder = tmp_path / "run"
     assert main(["train", "--data", str(pairs), "--out", str(folder), *options.split()]) == 0

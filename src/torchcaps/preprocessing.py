@@ -14,10 +14,11 @@ from torchcaps.checks import check_choice, check_count
 
 __all__ = ["Preprocessing"]
 
-SCALINGS = ("unit", "standardise")
+SCALINGS = ("unit", "standardise", "local_contrast")
 LUMINANCE = (0.299, 0.587, 0.114)  # of red, green, blue: ITU-R BT.601
 # A deviation below this is rounding: one pixel of 1000 x 1000 that differs by one of 255 levels has 3.9e-6.
 CONSTANT_DEVIATION = 1e-6
+NEIGHBOURHOOD = 1 / 16  # of the sides of an image: the deviation of the Gaussian by which neighbours of a pixel count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,9 @@ class Preprocessing:
         image_size: (height, width) to which images are resized.
         channels: Channels of the result. One from three is the luminance; three from one repeats it.
         scaling: "unit": between 0 and 1. "standardise": each image, all channels together, to zero mean and unit
-            variance; a constant image becomes 0.
+            variance. "local_contrast": each pixel less the mean of its neighbourhood, over the deviation there, or that
+            of the whole image where it is larger (Jarrett et al. 2009): edges count, not how bright a surface is. A
+            constant image becomes 0.
         crop: (height, width) of the centre crop; None for the whole image.
 
     Example:
@@ -76,12 +79,17 @@ class Preprocessing:
         images_NCHW = _resized(self._with_channels(_as_fractions(images)), self.image_size)
         if self.scaling == "unit":
             return images_NCHW
-        centred_NCHW = images_NCHW - images_NCHW.mean((1, 2, 3), keepdim=True)
-        variance_N111 = centred_NCHW.square().mean((1, 2, 3), keepdim=True)
+        is_local = self.scaling == "local_contrast"
+        mean = _mean_of_neighbours(images_NCHW) if is_local else images_NCHW.mean((1, 2, 3), keepdim=True)
+        centred_NCHW = images_NCHW - mean
+        squares_NCHW = centred_NCHW.square()
+        variance_N111 = squares_NCHW.mean((1, 2, 3), keepdim=True)
         is_constant = variance_N111.sqrt() < CONSTANT_DEVIATION
         # masked before the root, whose slope at 0 is infinite: attacks differentiate through here
-        deviation_N111 = variance_N111.masked_fill(is_constant, 1.0).sqrt()
-        return (centred_NCHW / deviation_N111).masked_fill(is_constant, 0.0)
+        variance = variance_N111.masked_fill(is_constant, 1.0)
+        if is_local:
+            variance = torch.maximum(_mean_of_neighbours(squares_NCHW), variance)
+        return (centred_NCHW / variance.sqrt()).masked_fill(is_constant, 0.0)
 
     def crops(self, images: "np.ndarray | Tensor", num: int) -> Tensor:
         """Several crops of each image, for predictions that average over them.
@@ -166,6 +174,19 @@ def _as_fractions(images: "np.ndarray | Tensor") -> Tensor:
     if not bool(((images >= 0) & (images <= 1)).all()):  # NaN fails too
         raise ValueError("floating-point images must lie between 0 and 1; give uint8 for values up to 255")
     return images_NCHW.to(torch.float32)
+
+
+def _mean_of_neighbours(images_NCHW: Tensor) -> Tensor:
+    """The mean around each pixel, weighted by a Gaussian; beyond the border there is nothing to be counted."""
+    rows, columns = (_neighbours(size).to(images_NCHW) for size in images_NCHW.shape[2:])
+    return rows @ images_NCHW @ columns.mT
+
+
+def _neighbours(size: int) -> Tensor:
+    """What each of the others counts in the mean around a pixel, along one side of an image: (size, size)."""
+    places = torch.arange(size, dtype=torch.float32)
+    steps = (places - places.unsqueeze(1)) / (NEIGHBOURHOOD * size)
+    return torch.softmax(-steps.square() / 2, dim=1)
 
 
 def _resized(images_NCHW: Tensor, size: tuple[int, int]) -> Tensor:

@@ -53,7 +53,7 @@ class RunConfig:
         model: name, see `torchcaps.models.list_models`; None takes capsnet-small for images, text-capsule-a for texts.
         model_options: arguments of the model, such as {"routing": "kmeans"}.
         image_size: (height, width) to which images are brought, None to keep theirs.
-        scaling: "unit" or "standardise".
+        scaling: "unit", "standardise" or "local_contrast", see Preprocessing.
         text: how texts are read and encoded.
         folds: of data without a test part, the training examples are cut into this many parts, the same in every run,
             of which the seed chooses one for the test; 0 leaves them without.

@@ -101,7 +101,7 @@ def test_a_finished_run_can_be_resumed(trained, capsys):
         (["train", "--option", "reconstuct=false"], "did you mean 'reconstruct'?"),
         (["train", "--option", "num_classes=3"], "num_classes is no option of the model: it comes from the data"),
         (["train", "--vectors", "some.txt"], "digits holds images, and the options of text are for texts"),
-        (["train", "--data", "movie-snippets", "--standardise"], "the options of scaling are for images"),
+        (["train", "--data", "movie-snippets", "--scaling", "standardise"], "the options of scaling are for images"),
         (["train", "--early-stopping", "2", "--validation", "0"], "need validation data"),
         (["evaluate", "capsnet-small-mnist", "--data", "letters"], "it has none that is called 'a' but 0, 1, 2"),
         (["evaluate", "finished"], "finished, but its model was not kept"),

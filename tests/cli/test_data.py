@@ -33,7 +33,7 @@ def pairs(tmp_path_factory):
 def test_the_pipeline_of_smallnorb(pairs, tmp_path, capsys):
     run = str(tmp_path / "run")
     sizes = ["--image-size", "12", "12", "--crop", "8", "8", "--shift", "0"]
-    light = ["--standardise", "--brightness", "0.2", "--contrast", "0.3"]
+    light = ["--scaling", "standardise", "--brightness", "0.2", "--contrast", "0.3"]
     model = ["--model", "cnn-small", "--epochs", "8", "--batch-size", "16", "--learning-rate", "0.01"]
     assert main(["train", "--data", str(pairs), "--out", run, *sizes, *light, *model]) == 0
     capsys.readouterr()

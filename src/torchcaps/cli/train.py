@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -46,8 +46,9 @@ class Train:
     image_size: tuple[int, int] | None = None
     """Height and width to which images are brought; None keeps theirs."""
 
-    standardise: bool = False
-    """Bring each image to zero mean and unit variance instead of [0, 1]."""
+    scaling: Literal["unit", "standardise", "local_contrast"] = "unit"
+    """Bring each image to [0, 1], to zero mean and unit variance, or each of its pixels to its contrast with its
+    neighbours, so that edges count and not how bright a surface is."""
 
     text: Annotated[TextOptions, tyro.conf.OmitArgPrefixes] = field(default_factory=TextOptions)
 
@@ -108,7 +109,7 @@ class Train:
             model=self.model,
             model_options=options,
             image_size=self.image_size,
-            scaling="standardise" if self.standardise else "unit",
+            scaling=self.scaling,
             text=self.text,
             num_train=self.num_train,
             validation=self.validation,

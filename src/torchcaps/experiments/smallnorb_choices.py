@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from torchcaps.experiments.harness import Experiment, Row, Scale, validation_error
-from torchcaps.experiments.hinton2018 import AUGMENTATION, NEARER, SETTINGS, norb_run
+from torchcaps.experiments.hinton2018 import AUGMENTATION, LOCAL_CONTRAST, NEARER, SETTINGS, norb_run
 
 EPOCHS: dict[Scale, int] = {"quick": 1, "full": 6}
 # One instance of every category is held out, another one with every seed; the test images are not looked at.
@@ -16,6 +16,7 @@ def rows(scale: Scale, data: str) -> list[Row]:
     stronger = replace(AUGMENTATION, brightness=1.0, contrast=0.8)
     unwarped = replace(AUGMENTATION, scale=0.0, rotation=0.0, shear=0.0)
     window = {"routing": {"competition": "window"}}
+    local_contrast = {**LOCAL_CONTRAST, "run": HELD_OUT | LOCAL_CONTRAST["run"]}
     lower = {"learning_rate": SETTINGS["learning_rate"] / 3}
     variants: list[tuple[str, dict[str, Any]]] = [
         ("base", {}),
@@ -24,6 +25,7 @@ def rows(scale: Scale, data: str) -> list[Row]:
         ("transformations start nearer", NEARER),
         ("window competition", window),
         ("window competition, transformations start nearer", window | NEARER),
+        ("local contrast, window competition, transformations start nearer", window | NEARER | local_contrast),
         ("cost scale of the paper", {"routing": {"cost_scale": "paper"}}),
         ("batch norm", {"batch_norm": True}),
         ("batches of 16", {"training": {"batch_size": 16, "learning_rate": SETTINGS["learning_rate"] / 2}}),
