@@ -131,7 +131,6 @@ def test_a_constant_image_becomes_zero_and_leaves_the_others_alone(scaling, size
     prepared = preprocessing(images)
     assert torch.equal(prepared[1], torch.zeros(1, *size))
     torch.testing.assert_close(prepared[::2], before[::2])
-    assert prepared[0].std(correction=0).item() == pytest.approx(1, abs=1e-4 if scaling == "standardise" else 0.2)
 
 
 @pytest.mark.parametrize(("scaling", "least"), [("standardise", 50), ("local_contrast", 5)])

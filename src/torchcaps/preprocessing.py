@@ -18,7 +18,7 @@ SCALINGS = ("unit", "standardise", "local_contrast")
 LUMINANCE = (0.299, 0.587, 0.114)  # of red, green, blue: ITU-R BT.601
 # A deviation below this is rounding: one pixel of 1000 x 1000 that differs by one of 255 levels has 3.9e-6.
 CONSTANT_DEVIATION = 1e-6
-NEIGHBOURHOOD = 1 / 16  # of the sides of an image: the deviation of the Gaussian by which neighbours of a pixel count
+NEIGHBOURHOOD = 0.03  # of the sides of an image: the deviation of the Gaussian by which neighbours of a pixel count
 
 
 @dataclass(frozen=True, kw_only=True)
