@@ -43,6 +43,7 @@ MATRIX = {
 TEXT = {
     "Capsule-A": ("Capsule-A",),
     "Capsule-B": ("Capsule-B",),
+    "A, context": ("Capsule-A with context",),
     "Kim's CNN": ("Kim's CNN",),
     "BiLSTM": ("BiLSTM",),
     "no routing": ("no routing",),

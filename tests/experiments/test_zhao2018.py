@@ -61,8 +61,8 @@ def test_a_class_that_no_training_text_has_alone_has_no_probability():
 def test_rows_of_both_scales():
     experiment = find_experiment("zhao2018")
     full, quick = experiment.choose_rows("full"), experiment.choose_rows("quick")
-    assert len(full) == 8 * 6 + 9
-    assert len(quick) == 2 * 6 + 9
+    assert len(full) == 8 * 7 + 9
+    assert len(quick) == 2 * 7 + 9
     published = {row.name: row.published for row in full if row.published}
     assert published["mr: Capsule-B"] == {TEST_ERROR: pytest.approx(100 - 82.3)}
     assert set(published) == {f"{name}: Capsule-B" for name in ("trec", "subj", "mr", "sst-phrases", "agnews")}

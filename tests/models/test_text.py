@@ -14,6 +14,7 @@ from torchcaps.routing import use_backend
 SMALL = {"num_tokens": 40, "num_classes": 3, "embedding_size": 12}
 SMALL_CAPSULES = SMALL | {"channels": 8, "types": (4, 3), "pose_size": 6}
 ROUTINGS = ("dynamic", "kmeans", "entropy", "em", "uniform")
+EVERY = [*((name, {}) for name in list_models("text")), ("text-capsule-b", {"context": 5})]
 
 
 def make_tokens(*lengths: int, seed: int = 0) -> torch.Tensor:
@@ -27,9 +28,9 @@ def new_model(name: str, **options) -> torch.nn.Module:
 
 
 @pytest.mark.parametrize("edges", [0, 1, 4])
-@pytest.mark.parametrize("name", list_models("text"))
-def test_padding_does_not_change_the_answer(name, edges):
-    model, tokens = new_model(name, edges=edges), make_tokens(9, 4, 1, 12, 7)
+@pytest.mark.parametrize(("name", "options"), EVERY)
+def test_padding_does_not_change_the_answer(name, options, edges):
+    model, tokens = new_model(name, edges=edges, **options), make_tokens(9, 4, 1, 12, 7)
     together = model(tokens).scores
     for index, row in enumerate(tokens):
         alone = model(row[row != 0].unsqueeze(0)).scores[0]
@@ -66,6 +67,19 @@ def test_edges_show_where_a_text_begins_and_ends():
     assert (first - last).abs().max() > 1e-4
     with pytest.raises(ValueError, match="edges must be"):
         new_model("text-capsule-a", edges=-1)
+
+
+def test_context_brings_what_stands_elsewhere():
+    """Words far from an n-gram change its capsules only where there is context."""
+    tokens = make_tokens(12)
+    other = tokens.clone()
+    other[0, 11] = tokens[0, 11] % 39 + 1
+    for context in (0, 5):
+        model = new_model("text-capsule-a", context=context)
+        ngrams = [model.branches[0].ngrams(model.embed(each)[0]).poses[0, 0] for each in (tokens, other)]
+        assert torch.equal(*ngrams) == (context == 0)
+    with pytest.raises(ValueError, match="context must be"):
+        new_model("text-capsule-a", context=-1)
 
 
 def test_short_texts_are_extended_with_padding_that_counts():
@@ -152,9 +166,9 @@ def test_branches_of_em_are_averaged_as_activations():
     torch.testing.assert_close(model(tokens).scores, sum(branch.activations for branch in branches) / 3)
 
 
-@pytest.mark.parametrize("name", list_models("text"))
-def test_bfloat16(name):
-    assert new_model(name).bfloat16()(make_tokens(9, 4)).scores.isfinite().all()
+@pytest.mark.parametrize(("name", "options"), EVERY)
+def test_bfloat16(name, options):
+    assert new_model(name, **options).bfloat16()(make_tokens(9, 4)).scores.isfinite().all()
 
 
 def test_branches_are_averaged_as_poses():
@@ -164,9 +178,9 @@ def test_branches_are_averaged_as_poses():
     torch.testing.assert_close(model(tokens).scores, length(poses))
 
 
-@pytest.mark.parametrize("name", list_models("text"))
-def test_saved_and_loaded(name, tmp_path):
-    model = new_model(name).float()
+@pytest.mark.parametrize(("name", "options"), EVERY)
+def test_saved_and_loaded(name, options, tmp_path):
+    model = new_model(name, **options).float()
     model.preprocessing = TextEncoding(tokeniser="characters", vocabulary=("好", "书", "'"), max_length=7)
     model.labels, model.threshold, model.at_least_one = ("坏", "好", "?"), 0.3, True
     model.save_pretrained(tmp_path)
@@ -193,6 +207,13 @@ def test_reasons_add_up_to_the_activation(name, routing, edges):
     scores = model(tokens).scores[torch.arange(3), classes]
     torch.testing.assert_close(word_values(model, tokens, classes).sum(1), scores, rtol=1e-9, atol=1e-12)
     assert word_values(model, tokens, classes)[1, 4:].abs().max() == 0  # padding says nothing
+
+
+def test_reasons_with_context_add_up_to_the_activation():
+    model, tokens, classes = new_model("text-capsule-b", context=5), make_tokens(9, 5, 12), torch.tensor([0, 2, 1])
+    values, scores = word_values(model, tokens, classes), model(tokens).scores[torch.arange(3), classes]
+    torch.testing.assert_close(values.sum(1), scores, rtol=1e-9, atol=1e-12)
+    assert values[1, 5:].abs().max() == 0
 
 
 def test_reasons_and_biases_add_up_to_the_activation():

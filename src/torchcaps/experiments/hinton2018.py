@@ -132,11 +132,9 @@ def _networks(scale: Scale, data: str) -> list[Row]:
 
 def _baselines(scale: Scale, data: str) -> list[Row]:
     epochs = EPOCHS[scale][0]
-    local_contrast = {**LOCAL_CONTRAST, "training": {**LOCAL_CONTRAST["training"], **CNN_SETTINGS}}
     models = [
         ("CNN, 4.2 M", "cnn-baseline", {"training": CNN_SETTINGS}, 5.2),
         ("CNN, small", "cnn-small", {"training": CNN_SETTINGS}, None),
-        ("CNN, small, local contrast", "cnn-small", local_contrast, None),
         ("small, no routing", "matrix-no-routing", {"training": CNN_SETTINGS}, None),
         ("small, EM with t = 1", "matrix-capsnet-small", {"routing": {"num_iterations": 1}}, None),
     ]

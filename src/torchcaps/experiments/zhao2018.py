@@ -28,10 +28,14 @@ from torchcaps.training.metrics import choose_threshold
 MODELS = {
     "Capsule-A": "text-capsule-a",
     "Capsule-B": "text-capsule-b",
+    "Capsule-A with context": "text-capsule-a",
     "Kim's CNN": "text-cnn",
     "BiLSTM": "text-bilstm",
     "no routing": "text-no-routing",
 }
+# As many features of an LSTM as the BiLSTM has. With a fifth of the training texts held out Capsule-A gains 0.9 points
+# on MR, 0.3 on TREC (the mean of three seeds) and 1.2 on AG's news (one seed).
+OPTIONS: Mapping[str, dict[str, Any]] = {"Capsule-A with context": {"context": 100}}
 TFIDF = "TF-IDF and logistic regression"
 # Error of Capsule-B, with word2vec vectors of 300 entries; AG's news on 120,000 lines.
 PUBLISHED = {"mr": 17.7, "sst-phrases": 13.2, "subj": 6.2, "trec": 7.2, "agnews": 7.4}
@@ -159,7 +163,7 @@ def _models(scale: Scale, data: str, group: str, **more: Any) -> list[Row]:
     networks = [
         Row(
             name=f"{data}: {name}",
-            config=text_run(scale, data, model),
+            config=text_run(scale, data, model, **OPTIONS.get(name, {})),
             published=published if name == "Capsule-B" else {},
             where="table 2",
             group=group,

@@ -31,7 +31,8 @@ class Reason(NamedTuple):
 def explain(model: Model, texts: Sequence[str], classes: Sequence[int | str] | None = None) -> list[list[Reason]]:
     """What each word of each text says for a class: the one with the given number or name, or the most active.
 
-    The values of a text are shares of the length of the class's pose: with those of the biases they add up to it.
+    The values of a text are shares of the length of the class's pose: with those of the biases, and with context those
+    of the empty words at its edges, they add up to it.
     """
     if not isinstance(model, TextCapsules):
         raise ValueError(f"{model.name} has no capsules whose routing could tell reasons; use text-capsule-a or -b")

@@ -10,7 +10,7 @@ from torchcaps.checks import check_count
 from torchcaps.models.base import ModelOutput
 from torchcaps.models.text_base import TextModel
 from torchcaps.nn import ClassCaps, ConvCaps1d, NgramCaps, Routing, create_routing
-from torchcaps.nn.text import window_mask
+from torchcaps.nn.text import TextLSTM, window_mask
 from torchcaps.routing import RoutingResult
 
 PARTIAL_SHARE = 0.5
@@ -83,6 +83,8 @@ class TextCapsules(TextModel):
     Args:
         num_tokens, num_classes, multi_label, embedding_size, word_dropout, embedding_rate, word_evidence,
             pair_evidence, edges: see TextModel.
+        context: features of an LSTM, in each direction, that every word is given beside its vector; 0 for none. The
+            words that reasons then name are the places where it says something, which may be what it read elsewhere.
         ngram_sizes: K1 of each branch.
         channels: B, features of an n-gram.
         types: (C, D), capsule types of n-grams and of windows.
@@ -108,6 +110,7 @@ class TextCapsules(TextModel):
         word_evidence: bool = False,
         pair_evidence: int = 0,
         edges: int = 0,
+        context: int = 0,
         ngram_sizes: tuple[int, ...],
         channels: int = 128,
         types: tuple[int, int] = (16, 8),
@@ -131,6 +134,7 @@ class TextCapsules(TextModel):
             word_evidence=word_evidence,
             pair_evidence=pair_evidence,
             edges=edges,
+            context=context,
             ngram_sizes=list(ngram_sizes),
             channels=channels,
             types=list(types),
@@ -150,9 +154,12 @@ class TextCapsules(TextModel):
         options = (routing_options or {}) | switches
         window_options = options | ({"partial": PARTIAL_SHARE} if partial else {})
         ngram_types, window_types = types
+        self.context = TextLSTM(self.word_size, context) if check_count("context", context, least=0) else None
         branches = [
             TextBranch(
-                NgramCaps(self.word_size, channels, ngram_types, pose_size, check_count("n-gram size", size)),
+                NgramCaps(
+                    self.word_size + 2 * context, channels, ngram_types, pose_size, check_count("n-gram size", size)
+                ),
                 ConvCaps1d(
                     ngram_types,
                     window_types,
@@ -179,6 +186,13 @@ class TextCapsules(TextModel):
         self.learning_rates |= {f"branches.{name}": RATE for name, _ in self.branches.named_parameters()}
         self.default_loss = "margin" if multi_label else "cross_entropy"
         self.least_length = max(branch.num_words for branch in branches)
+
+    def embed(self, tokens: Tensor, classes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Vectors of the words, with what their context says where that is asked for, and the length of each text."""
+        words, lengths = super().embed(tokens, classes)
+        if self.context is not None:
+            words = torch.cat([words, self.context(words, lengths).to(words.dtype)], -1)
+        return words, lengths
 
     def forward(self, tokens: Tensor, classes: Tensor | None = None) -> ModelOutput:
         words, lengths = self.embed(tokens, classes)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torchcaps.models.base import ModelOutput
 from torchcaps.models.text_base import TextModel
 from torchcaps.nn import NgramCaps
-from torchcaps.nn.text import window_mask
+from torchcaps.nn.text import TextLSTM, window_mask
 
 
 class KimCNN(TextModel):
@@ -91,14 +91,12 @@ class BiLSTM(TextModel):
 
     def __init__(self, *, hidden_size: int = 100, dropout: float = 0.5, **options: Any) -> None:
         super().__init__(hidden_size=hidden_size, dropout=dropout, **options)
-        self.lstm = nn.LSTM(self.word_size, hidden_size, batch_first=True, bidirectional=True)
+        self.lstm = TextLSTM(self.word_size, hidden_size)
         self.classifier = nn.Sequential(nn.Dropout(dropout), nn.Linear(2 * hidden_size, self.num_classes))
 
     def forward(self, tokens: Tensor, classes: Tensor | None = None) -> ModelOutput:
         words, lengths = self.embed(tokens, classes)
-        packed = nn.utils.rnn.pack_padded_sequence(words, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        with torch.autocast(words.device.type, enabled=False):  # not every CPU has an LSTM in bfloat16
-            states, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True)
+        states = self.lstm(words, lengths)
         return ModelOutput(self.classifier(largest(states.transpose(1, 2), lengths)))
 
 

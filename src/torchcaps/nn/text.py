@@ -70,6 +70,28 @@ class NgramCaps(nn.Module):
         return f"num_types={self.num_types}, pose_size={self.pose_size}, ngram_size={self.ngram_size}"
 
 
+class TextLSTM(nn.Module):
+    """A bidirectional LSTM over texts of different lengths; what it says of a word does not depend on padding.
+
+    Args:
+        in_size: entries of a word's embedding.
+        hidden_size: features in each direction.
+
+    Shapes:
+        words: (B, T, in_size); lengths: (B,) -> (B, T, 2 hidden_size), 0 beyond a text
+    """
+
+    def __init__(self, in_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(in_size, hidden_size, batch_first=True, bidirectional=True)
+
+    def forward(self, words: Tensor, lengths: Tensor) -> Tensor:
+        packed = nn.utils.rnn.pack_padded_sequence(words, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        with torch.autocast(words.device.type, enabled=False):  # not every CPU has an LSTM in bfloat16
+            states, _ = self.lstm(packed)
+        return nn.utils.rnn.pad_packed_sequence(states, batch_first=True, total_length=words.shape[1])[0]
+
+
 class WordEvidence(nn.Module):
     r"""What each word says for each class, as counted in the training texts: the log-odds of naive Bayes.
 
