@@ -253,6 +253,6 @@ EXPERIMENT = Experiment(
     remark="English sets start from GloVe vectors of 100 entries (the paper: word2vec, 300); MR, Subj and waimai are "
     "tested on the fold of ten that the seed names. All networks are given word evidence, but on SST; on TREC and "
     "waimai also that of pairs, and empty words at the edges of a text; waimai is read by characters, with vectors of "
-    "400 entries that start at random; Reuters has balanced weights of the classes. Last weights, after all training "
-    "texts; SST and Reuters: the best on validation.",
+    "400 entries that start at random; Reuters has balanced weights of the classes. Context, what an LSTM says of each "
+    "word, is ours. Last weights, after all training texts; SST and Reuters: the best on validation.",
 )
