@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from torchcaps.environment import environment
-from torchcaps.experiments.zhao2018 import text_run
+from torchcaps.experiments.zhao2018 import OPTIONS, text_run
 from torchcaps.models.text import PAPER_SIZES
 from torchcaps.runs import load_run_data, new_model, training_parts, write_json
 from torchcaps.training.engine import Trainer
@@ -21,6 +21,7 @@ DATA = "mr"
 MODELS = {
     "Kim's CNN": ("text-cnn", {}),
     "Capsule-A": ("text-capsule-a", {}),
+    "Capsule-A with context": ("text-capsule-a", OPTIONS["Capsule-A with context"]),
     "Capsule-A, sizes of the paper, shared weights": ("text-capsule-a", {**PAPER_SIZES, "weights": "shared"}),
 }
 WARM_UP = 2
