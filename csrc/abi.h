@@ -7,8 +7,9 @@
 
 namespace torchcaps {
 
-// Raised by the Python loader when it differs: a library from an older source tree is never called.
-constexpr int abi_version = 1;
+// Raised with every change of an entry point or of a struct that Python fills: the loader compares it with its own,
+// and a library from another source tree is never called.
+constexpr int abi_version = 2;
 
 enum Status : int { ok = 0, out_of_memory = 1, bad_argument = 2 };
 

@@ -29,6 +29,7 @@ struct EmOptions {
   int64_t detach;           // couplings are constants for the gradient
   double variance_epsilon;
   const double* sharpness;  // (T): lambda_t * kappa
+  const double* inverse_temperature;  // (T): of the E-step that follows M-step t; the last serves couplings alone
   const T* beta_a;          // (J)
   const T* beta_u;          // (J)
 };

@@ -25,7 +25,7 @@ template <class T, class Shape>
 class Backward {
  public:
   Backward(const Votes<T>& votes, const EmOptions<T>& options, int threads, const T* state, const T* out_poses,
-           const T* out_activations, const Gradients<T>& gradients)
+           const T* out_activations, const T* out_logits, const Gradients<T>& gradients)
       : context_(votes, options, threads),
         votes_(votes),
         options_(options),
@@ -35,6 +35,7 @@ class Backward {
         state_(state),
         out_poses_(out_poses),
         out_activations_(out_activations),
+        out_logits_(out_logits),
         gradients_(gradients),
         workers_(context_.threads) {
     const int64_t per_window = Gaussians<T>::registers(layout_) + Arriving<T>::registers(layout_) +
@@ -151,15 +152,17 @@ class Backward {
     const int64_t parents = (first * votes_.windows + w) * votes_.parents;
     for (int v = 0; v < layout_.vectors; v++) {
       const Vec<T> activation = exp(log_activation(record(records, v)));
-      Vec<T> grad_activation{};
+      Vec<T> grad_activation{}, grad_logit{};
       for (int h = 0; h < layout_.size; h++) arriving.mean[v * layout_.size + h] = Vec<T>{};
       for (int lane = 0; lane < Simd<T>::width && v * Simd<T>::width + lane < votes_.parents; lane++) {
         const int64_t parent = parents + v * Simd<T>::width + lane;
         grad_activation[lane] = out_activations_[parent];
+        if (out_logits_) grad_logit[lane] = out_logits_[parent];
         for (int h = 0; h < layout_.size; h++)
           arriving.mean[v * layout_.size + h][lane] = out_poses_[parent * layout_.size + h];
       }
       arriving.log_activation[v] = grad_activation * activation;
+      arriving.logit[v] = grad_logit;
     }
     std::fill(arriving.variance, arriving.variance + layout_.entries(), Vec<T>{});
   }
@@ -206,7 +209,7 @@ class Backward {
     for (int v = 0; v < layout_.vectors; v++) {
       const Record<T> found = record(now, v);
       Vec<T> grad_mass, per_precision;  // the gradient of a variance gets per_precision / variance
-      spend_activation(self, found, arriving.log_activation[v], v, example, t, total, grad_mass, per_precision);
+      spend_activation(self, found, arriving, v, example, t, total, grad_mass, per_precision);
       const Vec<T> mass = found.mass(), zero{};
       const auto starved = mass < least;
       const Vec<T> inverse = T(1) / (starved ? zero + least : mass);
@@ -239,17 +242,18 @@ class Backward {
     m_step[3] = before.precision[h] * (before.mean[h] - start);
   }
 
-  // From the gradient of log a to those of mass, variance and betas.
-  void spend_activation(Worker& self, const Record<T>& found, Vec<T> arrived, int v, int64_t example, int64_t t,
-                        T total, Vec<T>& grad_mass, Vec<T>& per_precision) const {
-    const Vec<T> mass = found.mass(), zero{};
+  // From the gradients of log a and of its logit to those of mass, variance and betas.
+  void spend_activation(Worker& self, const Record<T>& found, const Arriving<T>& arriving, int v, int64_t example,
+                        int64_t t, T total, Vec<T>& grad_mass, Vec<T>& per_precision) const {
+    const Vec<T> mass = found.mass(), zero{}, arrived = arriving.log_activation[v];
     if (options_.activation == EmOptions<T>::mixing) {
       const auto starved = mass < T(smallest_mass);
       grad_mass = (starved ? zero : arrived / (starved ? zero + T(1) : mass)) - total;
       per_precision = zero;
       return;
     }
-    const Vec<T> grad_bracket = T(options_.sharpness[t]) * arrived * sigmoid<T>(-found.logit());
+    const Vec<T> grad_logit = arrived * sigmoid<T>(-found.logit()) + arriving.logit[v];
+    const Vec<T> grad_bracket = T(options_.sharpness[t]) * grad_logit;
     self.beta[v] += grad_bracket;
     if (options_.activation == EmOptions<T>::entropy) {
       self.beta[layout_.vectors + v] -= grad_bracket;
@@ -294,7 +298,7 @@ class Backward {
       const Sight* sights = bench.sights + start;
       context_.for_blocks(unit.count, [&](auto block_size, int offset) {
         constexpr int Block = decltype(block_size)::value;
-        context_.template e_step<Block>(bench, gaussians, sights, count, offset, false);
+        context_.template e_step<Block>(bench, gaussians, t - 1, sights, count, offset, false);
         for (int k = 0; k < count; k++) {
           const Response<T> window(
               shared.responses + (base + sights[k].window) * Response<T>::registers(layout_), layout_);
@@ -334,6 +338,7 @@ class Backward {
   // The responses of window k become gradients of logits; these and R a are kept as coefficients.
   template <int Block>
   void differentiate(Worker& self, int k, int offset, const T* means, int64_t t, Vec<T>* coefficients) const {
+    const T sharp = T(options_.inverse_temperature[t - 1]);
     for (int m = 0; m < Block; m++) {
       const T activation = self.bench.children[offset + m].activation, mean = means[m];
       const Vec<T>* coupling = self.bench.coupling + (k * Block + m) * layout_.vectors;
@@ -342,7 +347,7 @@ class Backward {
       for (int v = 0; v < layout_.vectors; v++, target += terms_ - 1) {
         const Vec<T> weight = coupling[v] * activation;
         target[0] = weight;
-        target[1] = response[v] = weight * (response[v] - mean);
+        target[1] = response[v] = sharp * weight * (response[v] - mean);
       }
     }
   }
@@ -360,6 +365,7 @@ class Backward {
     const Arriving<T> arriving(shared.arriving + w * Arriving<T>::registers(layout_), layout_);
     for (int v = 0; v < layout_.vectors; v++) {
       arriving.log_activation[v] = sums.mass[v];
+      arriving.logit[v] = Vec<T>{};
       for (int h = v * layout_.size; h < (v + 1) * layout_.size; h++) {
         const Vec<T> precision = gaussians.precision[h];
         arriving.mean[h] = sums.first[h] * precision;
@@ -408,7 +414,7 @@ class Backward {
       const Sight* sights = bench.sights + start;
       context_.for_blocks(unit.count, [&](auto block_size, int offset) {
         constexpr int Block = decltype(block_size)::value;
-        context_.template e_step<Block>(bench, gaussians, sights, count, offset, false);
+        context_.template e_step<Block>(bench, gaussians, options_.iterations - 2, sights, count, offset, false);
         T activations[Block], means[Block];
         for (int m = 0; m < Block; m++) activations[m] = bench.children[offset + m].activation;
         for (int k = 0; k < count; k++) {
@@ -511,7 +517,7 @@ class Backward {
   const Layout<T>& layout_;
   const bool detached_;
   const int terms_;
-  const T *state_, *out_poses_, *out_activations_;
+  const T *state_, *out_poses_, *out_activations_, *out_logits_;
   const Gradients<T> gradients_;
   std::vector<Worker> workers_;
   int64_t tile_;
@@ -519,13 +525,13 @@ class Backward {
 
 template <class T>
 int backward(const Votes<T>* votes, const EmOptions<T>* options, const T* state, const T* out_poses,
-             const T* out_activations, const Gradients<T>& gradients, int threads) {
+             const T* out_activations, const T* out_logits, const Gradients<T>& gradients, int threads) {
   return guarded([&] {
     check(*votes, *options);
     require(state && out_poses && out_activations && (!votes->bias || gradients.bias));
     with_shape(*votes, [&](auto shape) {
       using Shape = std::remove_pointer_t<decltype(shape)>;
-      Backward<T, Shape>(*votes, *options, threads, state, out_poses, out_activations, gradients).run();
+      Backward<T, Shape>(*votes, *options, threads, state, out_poses, out_activations, out_logits, gradients).run();
     });
   });
 }
@@ -534,21 +540,23 @@ int backward(const Votes<T>* votes, const EmOptions<T>* options, const T* state,
 }  // namespace em
 }  // namespace torchcaps
 
-// `state` is what the forward saved; out_* are the gradients of its results.
+// `state` is what the forward saved; out_* are the gradients of its results, those of logits may be null.
 TORCHCAPS_EXPORT int torchcaps_em_backward_f32(const torchcaps::Votes<float>* votes,
                                                const torchcaps::EmOptions<float>* options, const float* state,
-                                               const float* out_poses, const float* out_activations, float* poses,
-                                               float* activations, float* weight, float* bias, float* beta_a,
-                                               float* beta_u, int threads) {
-  return torchcaps::em::backward<float>(votes, options, state, out_poses, out_activations,
+                                               const float* out_poses, const float* out_activations,
+                                               const float* out_logits, float* poses, float* activations,
+                                               float* weight, float* bias, float* beta_a, float* beta_u,
+                                               int threads) {
+  return torchcaps::em::backward<float>(votes, options, state, out_poses, out_activations, out_logits,
                                         {poses, activations, weight, bias, beta_a, beta_u}, threads);
 }
 
 TORCHCAPS_EXPORT int torchcaps_em_backward_f64(const torchcaps::Votes<double>* votes,
                                                const torchcaps::EmOptions<double>* options, const double* state,
                                                const double* out_poses, const double* out_activations,
-                                               double* poses, double* activations, double* weight, double* bias,
-                                               double* beta_a, double* beta_u, int threads) {
-  return torchcaps::em::backward<double>(votes, options, state, out_poses, out_activations,
+                                               const double* out_logits, double* poses, double* activations,
+                                               double* weight, double* bias, double* beta_a, double* beta_u,
+                                               int threads) {
+  return torchcaps::em::backward<double>(votes, options, state, out_poses, out_activations, out_logits,
                                          {poses, activations, weight, bias, beta_a, beta_u}, threads);
 }

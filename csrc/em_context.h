@@ -166,12 +166,14 @@ struct Context {
   }
 
   // E-step of the children [offset, offset + Block) over `count` windows that compete: fills bench.delta with
-  // votes - mean and bench.coupling with R, or with R a if they are to be weighted. `gaussians` are those of the
-  // example; `log_totals`, if given, takes the log of the sum over parents of a p for each child.
+  // votes - mean and bench.coupling with R, or with R a if they are to be weighted. `gaussians` are those that the
+  // M-step of iteration `t` found for the example; `log_totals`, if given, takes the log of the sum over parents of
+  // (a p)^T for each child, T the inverse temperature.
   template <int Block>
-  void e_step(Bench<T>& bench, const Vec<T>* gaussians, const Sight* sights, int count, int offset, bool weighted,
-              T* log_totals = nullptr) const {
+  void e_step(Bench<T>& bench, const Vec<T>* gaussians, int64_t t, const Sight* sights, int count, int offset,
+              bool weighted, T* log_totals = nullptr) const {
     const int vectors = layout.vectors;
+    const T sharp = T(options.inverse_temperature[t]);
     for (int k = 0; k < count; k++) {
       const Gaussians<T> window(const_cast<Vec<T>*>(gaussians) + sights[k].window * Gaussians<T>::registers(layout),
                                 layout);
@@ -182,7 +184,7 @@ struct Context {
         centred_votes<true, T>(shape, bench.children[offset + m].pose, weight_of(slot), from, window.precision,
                                vectors, bench.delta + at * layout.entries(), bench.distance);
         for (int v = 0; v < vectors; v++)
-          bench.coupling[at * vectors + v] = window.prior[v] - T(0.5) * bench.distance[v];
+          bench.coupling[at * vectors + v] = sharp * (window.prior[v] - T(0.5) * bench.distance[v]);
       }
     }
     T scale[Block];
@@ -206,6 +208,8 @@ void check(const Votes<T>& votes, const EmOptions<T>& options) {
   torchcaps::check(votes);
   require(options.beta_a && options.beta_u);
   require(options.sharpness && options.iterations >= 1 && options.variance_epsilon > 0);
+  require(options.inverse_temperature);
+  for (int64_t t = 0; t < options.iterations; t++) require(options.inverse_temperature[t] > 0);
   require(options.competition >= 0 && options.competition <= 1);
   require(options.activation >= 0 && options.activation <= 2);
   // Inner loops number what one window needs (the lines of the backward are most), a pose and a weight with int.

@@ -68,11 +68,15 @@ class Couplings {
       context_.for_competitions(num_sights, [&](int start, int count) {
         T log_total = 0;
         if (iteration_ > 0)
-          context_.template e_step<1>(bench, self.gaussians, bench.sights + start, count, m, false, &log_total);
+          context_.template e_step<1>(bench, self.gaussians, iteration_ - 1, bench.sights + start, count, m, false,
+                                      &log_total);
         else
           std::fill(bench.coupling, bench.coupling + count * layout_.vectors,
                     broadcast<T>(context_.first_coupling(num_sights)));
-        if (iteration_ > 0) likelihood += bench.children[m].activation * (log_total - normaliser);
+        if (iteration_ > 0) {
+          const T sharp = T(context_.options.inverse_temperature[iteration_ - 1]);
+          likelihood += bench.children[m].activation * (log_total / sharp - normaliser);
+        }
         for (int k = 0; coupling_ && k < count; k++) {
           const Sight& sight = bench.sights[start + k];
           const int64_t slot = (example * votes_.windows + sight.window) * votes_.slots + sight.slot + m;
@@ -113,7 +117,8 @@ int couplings(const Votes<T>* votes, const EmOptions<T>* options, const T* state
 
 // Couplings R (B, S, N, J) that iteration `iteration` of the M-step used, 0 where there is no vote; `iteration` may
 // be T: those an E-step after the last M-step would give. Either result may be null. `likelihood` (B) is the sum
-// over children of a_i log sum_j a_j p_ij under the Gaussians of iteration - 1 (0 for iteration 0).
+// over children of a_i / T log sum_j (a_j p_ij)^T under the Gaussians and the inverse temperature T of iteration - 1
+// (0 for iteration 0).
 TORCHCAPS_EXPORT int torchcaps_em_coupling_f32(const torchcaps::Votes<float>* votes,
                                                const torchcaps::EmOptions<float>* options, const float* state,
                                                int64_t iteration, float* coupling, float* likelihood, int threads) {

@@ -13,13 +13,15 @@ constexpr T recentre_limit = sizeof(T) == 4 ? T(50) : T(1e6);
 template <class T, class Shape>
 class Forward {
  public:
-  Forward(const Votes<T>& votes, const EmOptions<T>& options, int threads, T* poses, T* activations, T* state)
+  Forward(const Votes<T>& votes, const EmOptions<T>& options, int threads, T* poses, T* activations, T* logits,
+          T* state)
       : context_(votes, options, threads),
         votes_(votes),
         options_(options),
         layout_(context_.layout),
         poses_(poses),
         activations_(activations),
+        logits_(logits),
         state_(state),
         workers_(context_.threads) {
     const int64_t per_window = Gaussians<T>::registers(layout_) + Sums<T>::registers(layout_) +
@@ -132,7 +134,7 @@ class Forward {
       const Sight* sights = bench.sights + start;
       context_.for_blocks(unit.count, [&](auto block_size, int offset) {
         constexpr int Block = decltype(block_size)::value;
-        if (t > 0) context_.template e_step<Block>(bench, gaussians, sights, count, offset, true);
+        if (t > 0) context_.template e_step<Block>(bench, gaussians, t - 1, sights, count, offset, true);
         for (int k = 0; k < count; k++) {
           const int64_t w = base + sights[k].window;
           if (again && !again[w]) continue;
@@ -261,6 +263,7 @@ class Forward {
       for (int lane = 0; lane < Simd<T>::width && v * Simd<T>::width + lane < votes_.parents; lane++) {
         const int64_t parent = target * votes_.parents + v * Simd<T>::width + lane;
         activations_[parent] = activation[lane];
+        logits_[parent] = record.logit()[lane];
         for (int h = 0; h < layout_.size; h++) poses_[parent * layout_.size + h] = record.mean()[h][lane];
       }
     }
@@ -276,18 +279,19 @@ class Forward {
   const Votes<T>& votes_;
   const EmOptions<T>& options_;
   const Layout<T>& layout_;
-  T *poses_, *activations_, *state_;
+  T *poses_, *activations_, *logits_, *state_;
   std::vector<Worker> workers_;
   int64_t tile_;
 };
 
 template <class T>
-int forward(const Votes<T>* votes, const EmOptions<T>* options, T* poses, T* activations, T* state, int threads) {
+int forward(const Votes<T>* votes, const EmOptions<T>* options, T* poses, T* activations, T* logits, T* state,
+            int threads) {
   return guarded([&] {
     check(*votes, *options);
     with_shape(*votes, [&](auto shape) {
       using Shape = std::remove_pointer_t<decltype(shape)>;
-      Forward<T, Shape>(*votes, *options, threads, poses, activations, state).run();
+      Forward<T, Shape>(*votes, *options, threads, poses, activations, logits, state).run();
     });
   });
 }
@@ -296,18 +300,16 @@ int forward(const Votes<T>* votes, const EmOptions<T>* options, T* poses, T* act
 }  // namespace em
 }  // namespace torchcaps
 
-// Poses (B, S, J, D), activations (B, S, J) and, if wanted, the state (B, T, S, vectors, 2 D + 2, lanes).
+// Poses (B, S, J, D), activations and their logits (B, S, J; for mixing log a) and, if wanted, the state
+// (B, T, S, vectors, 2 D + 2, lanes).
 TORCHCAPS_EXPORT int torchcaps_em_forward_f32(const torchcaps::Votes<float>* votes,
                                               const torchcaps::EmOptions<float>* options, float* poses,
-                                              float* activations, float* state, int threads) {
-  return torchcaps::em::forward(votes, options, poses, activations, state, threads);
+                                              float* activations, float* logits, float* state, int threads) {
+  return torchcaps::em::forward(votes, options, poses, activations, logits, state, threads);
 }
 
 TORCHCAPS_EXPORT int torchcaps_em_forward_f64(const torchcaps::Votes<double>* votes,
                                               const torchcaps::EmOptions<double>* options, double* poses,
-                                              double* activations, double* state, int threads) {
-  return torchcaps::em::forward(votes, options, poses, activations, state, threads);
+                                              double* activations, double* logits, double* state, int threads) {
+  return torchcaps::em::forward(votes, options, poses, activations, logits, state, threads);
 }
-
-// The size of the struct Python fills, so that a test can see that both sides mean the same one.
-TORCHCAPS_EXPORT int torchcaps_em_options_bytes() { return sizeof(torchcaps::EmOptions<float>); }

@@ -42,10 +42,12 @@ struct Arriving {
   Vec<T>* mean;            // [vectors][D]
   Vec<T>* variance;        // [vectors][D]
   Vec<T>* log_activation;  // [vectors]
+  Vec<T>* logit;           // [vectors]: from outside, at the last iteration alone
 
-  static int64_t registers(const Layout<T>& layout) { return layout.vectors * (2 * layout.size + 1); }
+  static int64_t registers(const Layout<T>& layout) { return layout.vectors * (2 * layout.size + 2); }
   Arriving(Vec<T>* start, const Layout<T>& layout)
-      : mean(start), variance(start + layout.entries()), log_activation(variance + layout.entries()) {}
+      : mean(start), variance(start + layout.entries()), log_activation(variance + layout.entries()),
+        logit(log_activation + layout.vectors) {}
 };
 
 // response[Block][vectors] of the block's children in one window.

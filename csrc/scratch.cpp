@@ -10,6 +10,8 @@
 #endif
 
 #include "abi.h"
+#include "em.h"
+#include "softmax_options.h"
 #include "votes.h"
 
 namespace torchcaps {
@@ -143,8 +145,10 @@ TORCHCAPS_EXPORT int torchcaps_release_scratch() {
 
 TORCHCAPS_EXPORT int torchcaps_abi_version() { return torchcaps::abi_version; }
 
-// The size of the struct Python fills, so that the loader can see that both sides mean the same one.
+// The sizes of the structs Python fills, so that the loader can see that both sides mean the same ones.
 TORCHCAPS_EXPORT int torchcaps_votes_bytes() { return sizeof(torchcaps::Votes<float>); }
+TORCHCAPS_EXPORT int torchcaps_em_options_bytes() { return sizeof(torchcaps::EmOptions<float>); }
+TORCHCAPS_EXPORT int torchcaps_softmax_options_bytes() { return sizeof(torchcaps::SoftmaxOptions); }
 
 // Whether this processor runs the AVX2 library.
 TORCHCAPS_EXPORT int torchcaps_cpu_has_avx2() {

@@ -231,6 +231,7 @@ def _options(choose: random.Random, algorithm: str, kind: str) -> dict[str, Any]
         options["cost_scale"] = choose.choice(("mass", "paper"))
         options["activation"] = choose.choice(("mdl", "mixing", "entropy"))
         options["eps_var"] = choose.choice((1e-6, 1e-3))
+        options["inverse_temperature"] = choose.choice((1 / 16, 1.0, 1.0, [0.5 + step for step in range(iterations)]))
         return options
     options["amend"] = choose.random() < 0.3
     if choose.random() < 0.3:

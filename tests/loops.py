@@ -301,18 +301,19 @@ def _entropy(problem, b, alphas):
     return trace[-1]._replace(poses=weights[..., None] * directions), trace
 
 
-def em(problem, beta_a, beta_u, lambdas, eps_var=1e-6, cost_scale="mass", activation="mdl"):
-    """betas (J,); one lambda for each iteration."""
-    return batch(_em, problem, beta_a, beta_u, lambdas, eps_var, cost_scale, activation)
+def em(problem, beta_a, beta_u, lambdas, temperatures=None, eps_var=1e-6, cost_scale="mass", activation="mdl"):
+    """betas (J,); one lambda and one inverse temperature for each iteration."""
+    temperatures = temperatures or [1.0] * len(lambdas)
+    return batch(_em, problem, beta_a, beta_u, lambdas, temperatures, eps_var, cost_scale, activation)
 
 
-def _em(problem, b, beta_a, beta_u, lambdas, eps_var, cost_scale, activation):
+def _em(problem, b, beta_a, beta_u, lambdas, temperatures, eps_var, cost_scale, activation):
     _, num_positions, _, num_types, size = problem.sizes
     votes, trace = problem.votes[b], []
     coupling = problem.softmax(b, problem.start(b))
     here = [problem.window_mask is None or problem.window_mask[b, s] for s in range(num_positions)]
     mbar, kappa = (coupling.sum() / (sum(here) * num_types), 100.0) if cost_scale == "mass" else (1.0, 1.0)
-    for lam in lambdas:
+    for lam, sharp in zip(lambdas, temperatures):
         mass = np.zeros((num_positions, num_types))
         mean, variance = np.zeros((num_positions, num_types, size)), np.ones((num_positions, num_types, size))
         for s, j, slots in problem.parents(b):
@@ -342,10 +343,10 @@ def _em(problem, b, beta_a, beta_u, lambdas, eps_var, cost_scale, activation):
                 for h in range(size):
                     v = variance[s, j, h]
                     log_p -= 0.5 * ((votes[s, n, j, h] - mean[s, j, h]) ** 2 / v + math.log(2 * math.pi * v))
-                logits[s, n, j] = log_a[s, j] + log_p
+                logits[s, n, j] = sharp * (log_a[s, j] + log_p)
         likelihood = 0.0
         for group in problem.groups(b):
-            likelihood += problem.weight(b, *group[0][:2]) * np.logaddexp.reduce([logits[link] for link in group])
+            likelihood += problem.weight(b, *group[0][:2]) * np.logaddexp.reduce([logits[k] for k in group]) / sharp
         trace.append(Step(coupling, mean, np.exp(log_a), -likelihood))
         coupling = problem.softmax(b, logits)
     return trace[-1], trace

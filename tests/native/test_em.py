@@ -14,16 +14,17 @@ from cases import conv_case, randn
 from torchcaps.capsules import Capsules
 from torchcaps.native import library
 from torchcaps.native.lowering import lower
+from torchcaps.native.struct import EmOptionsStruct
 from torchcaps.routing import em_routing
-from torchcaps.routing.em.fused_ops import EmOptionsStruct, em_kernel
+from torchcaps.routing.em.fused_ops import em_kernel
 from torchcaps.votes import ConvVotes
 
 pytestmark = pytest.mark.skipif(library.why_not() is not None, reason=str(library.why_not()))
 
 TESTS = Path(__file__).parents[1]
 BETAS = {"beta_a": 0.3, "beta_u": -0.2}
-# sharpness, eps_var, competition, activation, scale_by_mass, detach
-OPTIONS = ([0.05, 0.1, 0.15], 1e-2, 1, 0, True, False)
+# sharpness, inverse_temperature, eps_var, competition, activation, scale_by_mass, detach
+OPTIONS = ([0.05, 0.1, 0.15], [1.0, 1.0, 1.0], 1e-2, 1, 0, True, False)
 
 
 @pytest.fixture

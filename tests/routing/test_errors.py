@@ -112,7 +112,7 @@ OWN_OPTIONS = {
     "detach_couplings": (True, {"dynamic", "em"}),
     "squash_k": (0.5, {"dynamic", "uniform", "kmeans"}),
     "metric": ("dot", {"kmeans"}),
-    "inverse_temperature": (2.0, {"kmeans"}),
+    "inverse_temperature": (2.0, {"kmeans", "em"}),
     "hard": (True, {"kmeans"}),
     "alpha": (0.2, {"entropy"}),
     "lambda_schedule": (0.1, {"em"}),
@@ -174,7 +174,7 @@ def test_partial(name):
 
 @pytest.mark.parametrize(
     ("name", "option"),
-    [("dynamic", "squash_k"), ("uniform", "squash_k"), ("kmeans", "squash_k"), ("kmeans", "inverse_temperature"),
+    [("dynamic", "squash_k"), ("uniform", "squash_k"), ("kmeans", "squash_k"), ("kmeans", "inverse_temperature"), ("em", "inverse_temperature"),
      ("entropy", "alpha"), ("em", "eps_var"), ("em", "lambda_schedule")],
 )  # fmt: skip
 def test_positive_numbers(name, option):

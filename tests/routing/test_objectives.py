@@ -206,11 +206,13 @@ def test_free_energy_never_rises_at_any_half_step(problem, num_iterations, alpha
         before = now
 
 
-# EM routing: the likelihood of a mixture
+# EM routing: the likelihood of a mixture, or its free energy where the E-step is tempered
 
 
-def negative_log_likelihood(votes: Votes, step, eps_var: float, competition: str) -> tuple[Tensor, Tensor]:
-    """-sum_i a_i ln sum_j a_j p_ij with the variances of the step's own couplings, and those variances."""
+def free_energy_of_em(
+    votes: Votes, step, eps_var: float, temperature: float, competition: str
+) -> tuple[Tensor, Tensor]:
+    """-1/T sum_i a_i ln sum_j (a_j p_ij)^T with the variances of the step's own couplings, and those variances."""
     formed = votes.materialise()
     weights = (step.coupling * votes.slots(votes.activations).unsqueeze(-1)).unsqueeze(-1)
     mass = weights.sum(-3)
@@ -218,26 +220,31 @@ def negative_log_likelihood(votes: Votes, step, eps_var: float, competition: str
     variances = (weights * deviations).sum(-3) / mass.clamp_min(1e-8) + eps_var
     spread = variances.unsqueeze(-3)
     log_density = -0.5 * (deviations / spread + (2 * math.pi * spread).log()).sum(-1)
-    logits = log_density + step.activations.unsqueeze(-2).log()
+    logits = temperature * (log_density + step.activations.unsqueeze(-2).log())
     if (slot_mask := votes.slot_mask()) is not None:
         logits = logits.masked_fill(~slot_mask.unsqueeze(-1), -math.inf)
     rows = competitors(logits, votes, competition, -math.inf)
     reached = ~rows.isinf().all(-1)
     likelihood = rows.logsumexp(-1).masked_fill(~reached, 0.0)
     weight = votes.slots(votes.activations).flatten(1) if competition == "window" else votes.activations
-    return -total(weight * likelihood), variances[mass.expand_as(variances) > 0.01]
+    return -total(weight * likelihood) / temperature, variances[mass.expand_as(variances) > 0.01]
 
 
 @modest
-@given(problems(scales=(0.3, 1.0, 3.0), least_children=6), st.integers(2, 4), competitions)
-def test_mixing_likelihood_never_falls(problem, num_iterations, competition):
+@given(
+    problems(scales=(0.3, 1.0, 3.0), least_children=6),
+    st.integers(2, 4),
+    st.sampled_from([1.0, 0.5, 1 / 16]),
+    competitions,
+)
+def test_mixing_free_energy_never_rises(problem, num_iterations, temperature, competition):
     votes, logits = problem
     eps_var = 1e-12
     trace = em_routing(
         votes, beta_a=0.0, beta_u=0.0, activation="mixing", eps_var=eps_var, num_iterations=num_iterations,
-        competition=competition, initial_logits=logits, return_trace=True,
+        inverse_temperature=temperature, competition=competition, initial_logits=logits, return_trace=True,
     ).trace  # fmt: skip
-    steps = [negative_log_likelihood(votes, step, eps_var, competition) for step in trace]
+    steps = [free_energy_of_em(votes, step, eps_var, temperature, competition) for step in trace]
     # a parent that collapses onto one vote leaves the domain of the promise
     assume(all(variances.numel() and variances.min() > 1e-5 for _, variances in steps))
     assume(all((step.activations[step.activations > 0] > 1e-6).all() for step in trace))

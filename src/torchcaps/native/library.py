@@ -16,11 +16,12 @@ from pathlib import Path
 
 import torch
 
-from torchcaps.native.struct import VotesStruct
+from torchcaps.native.struct import EmOptionsStruct, SoftmaxOptionsStruct, VotesStruct
 
 __all__ = ["NativeLibraryError", "call", "load", "num_threads", "release_scratch", "why_not"]
 
-ABI_VERSION = 1
+ABI_VERSION = 2
+STRUCTS = {"votes": VotesStruct, "em_options": EmOptionsStruct, "softmax_options": SoftmaxOptionsStruct}
 INSTRUCTION_SETS = ("avx2", "portable")
 FOLDER = Path(os.environ.get("TORCHCAPS_NATIVE") or Path(__file__).parent)
 
@@ -66,8 +67,11 @@ def open_library(instruction_set: str) -> ctypes.CDLL:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise NativeLibraryError(f"{path.name} does not load: {error}") from error
-    built = (library.torchcaps_abi_version(), library.torchcaps_votes_bytes())
-    expected = (ABI_VERSION, ctypes.sizeof(VotesStruct))
+    expected = (ABI_VERSION, *(ctypes.sizeof(struct) for struct in STRUCTS.values()))
+    try:
+        built = (library.torchcaps_abi_version(), *(getattr(library, f"torchcaps_{name}_bytes")() for name in STRUCTS))
+    except AttributeError:  # older than the entry point that is asked for
+        built = (library.torchcaps_abi_version(),)
     if built != expected:
         raise NativeLibraryError(
             f"{path.name} was built from other sources (interface {built}, expected {expected}): reinstall torchcaps"

@@ -4,7 +4,7 @@ import ctypes
 
 from torch import Tensor
 
-__all__ = ["SoftmaxOptionsStruct", "VotesStruct", "pointer", "votes_struct"]
+__all__ = ["EmOptionsStruct", "SoftmaxOptionsStruct", "VotesStruct", "pointer", "votes_struct"]
 
 
 class VotesStruct(ctypes.Structure):
@@ -25,6 +25,16 @@ class SoftmaxOptionsStruct(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("algorithm", "iterations", "leaky", "detach", "amend")),
         *((name, ctypes.c_double) for name in ("squash_k", "inverse_temperature")),
         *((name, ctypes.c_void_p) for name in ("alphas", "partial")),
+    ]
+
+
+class EmOptionsStruct(ctypes.Structure):
+    """The mirror of ``EmOptions<T>`` in csrc/em.h: field order and types are part of the interface."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("iterations", "competition", "activation", "scale_by_mass", "detach")),
+        ("variance_epsilon", ctypes.c_double),
+        *((name, ctypes.c_void_p) for name in ("sharpness", "inverse_temperature", "beta_a", "beta_u")),
     ]
 
 

@@ -23,36 +23,42 @@ from torchcaps.routing.result import RoutingResult, TraceStep
 def solve_in_chunks(problem: Problem, chunk_size: int) -> RoutingResult:
     """The reference for `chunk_size` examples at a time; examples are independent, so this is exact."""
     tensors, rebuild = _split(problem)
-    poses, activations, coupling, *steps = _InChunks.apply(rebuild, chunk_size, *tensors)
+    poses, activations, logits, coupling, *steps = _InChunks.apply(rebuild, chunk_size, *tensors)
     width = len(TraceStep._fields)
     trace = tuple(TraceStep(*steps[n : n + width]) for n in range(0, len(steps), width))
-    return RoutingResult(Capsules(poses, activations), coupling, trace if problem.return_trace else None)
+    trace = trace if problem.return_trace else None
+    return RoutingResult(Capsules(poses, activations), coupling, trace, logits=logits)
 
 
 class _InChunks(torch.autograd.Function):
-    """(poses, activations, coupling, *trace) of the problem that `rebuild` makes of the tensors."""
+    """(poses, activations, logits or None, coupling, *trace) of the problem that `rebuild` makes of the tensors."""
 
     @staticmethod
-    def forward(ctx: Any, rebuild: Callable[..., Problem], chunk_size: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any, rebuild: Callable[..., Problem], chunk_size: int, *tensors: Tensor
+    ) -> tuple[Tensor | None, ...]:
         problem = rebuild(tensors)
         batch_size = problem.votes.example.shape[0]
         ctx.rebuild, ctx.chunks = rebuild, _chunks(batch_size, chunk_size)
         ctx.autocast = _autocast_now(problem.votes.example.device.type)
         ctx.save_for_backward(*tensors)
-        outputs: list[Tensor] = []
+        outputs: list[Tensor | None] = []
         for start, length in ctx.chunks:
             result = problem.algorithm.reference(problem.narrow(start, length))
-            parts = [*result.capsules, result.coupling]
+            parts = [*_differentiable(result), result.coupling]
             parts += [value for step in result.trace or () for value in step]
-            outputs = outputs or [part.new_empty(batch_size, *part.shape[1:]) for part in parts]
+            outputs = outputs or [
+                None if part is None else part.new_empty(batch_size, *part.shape[1:]) for part in parts
+            ]
             for output, part in zip(outputs, parts, strict=True):
-                output[start : start + length] = part
-        ctx.mark_non_differentiable(*outputs[2:])
+                if output is not None and part is not None:
+                    output[start : start + length] = part
+        ctx.mark_non_differentiable(*outputs[3:])
         return tuple(outputs)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # pyrefly: ignore[bad-override]
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:  # pyrefly: ignore[bad-override]
         tensors, needed = ctx.saved_tensors, ctx.needs_input_grad[2:]
         problem = ctx.rebuild(tensors)
         totals: list[Tensor | None] = [None] * len(tensors)
@@ -60,8 +66,12 @@ class _InChunks(torch.autograd.Function):
             parts, rebuild = _split(problem.narrow(start, length))
             leaves = [part.detach().requires_grad_(need) for part, need in zip(parts, needed, strict=True)]
             with torch.enable_grad(), torch.autocast(**ctx.autocast):
-                capsules = problem.algorithm.reference(rebuild(leaves)).capsules
-            outputs = [(value, gradients[n]) for n, value in enumerate(capsules) if value.requires_grad]
+                values = _differentiable(problem.algorithm.reference(rebuild(leaves)))
+            outputs = [
+                (value, gradient)
+                for value, gradient in zip(values, gradients, strict=False)
+                if value is not None and gradient is not None and value.requires_grad
+            ]
             found = torch.autograd.grad(
                 [value for value, _ in outputs],
                 [leaf for leaf in leaves if leaf.requires_grad],
@@ -76,6 +86,10 @@ class _InChunks(torch.autograd.Function):
                 belongs_to_all = parts[n] is tensors[n]  # narrowing left it as it was
                 (total if belongs_to_all else total[start : start + length]).add_(gradient)
         return None, None, *totals
+
+
+def _differentiable(result: RoutingResult) -> tuple[Tensor | None, ...]:
+    return (*result.capsules, result.own_logits)
 
 
 def _split(problem: Problem) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Problem]]:

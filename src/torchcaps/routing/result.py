@@ -38,6 +38,8 @@ class RoutingResult:
             last weighted sum (EM: R). A record without gradients; a backend that does not store couplings computes
             them when they are first asked for, which must be before the weights change.
         trace: one TraceStep per iteration if it was asked for, else None.
+        logits: ln a / (1 - a) of the parents' activations; exact where activations are sigmoids (EM), else taken from
+            the activations, kept off 0 and 1 by what their type can tell apart.
     """
 
     def __init__(
@@ -46,10 +48,15 @@ class RoutingResult:
         coupling: Tensor | Callable[[], Tensor],
         trace: tuple[TraceStep, ...] | None = None,
         *,
+        logits: Tensor | None = None,
         reads: Sequence[Any] = (),
     ) -> None:
-        """`reads`: what a function `coupling` reads; tensors among it must not have changed when it is called."""
+        """`logits`: where activations are sigmoids.
+
+        `reads`: what a function `coupling` reads; tensors among it must not have changed when it is called.
+        """
         self.capsules = capsules
+        self.own_logits = logits
         self._coupling = coupling
         self.trace = trace
         self._versions = [] if torch.compiler.is_compiling() else [(t, t._version) for t in reads if _is_counted(t)]
@@ -64,6 +71,13 @@ class RoutingResult:
             self._coupling = self._coupling()
             self._versions = []
         return self._coupling
+
+    @property
+    def logits(self) -> Tensor:
+        if self.own_logits is not None:
+            return self.own_logits
+        activations = self.capsules.activations
+        return activations.logit(torch.finfo(activations.dtype).eps)
 
     def __repr__(self) -> str:
         steps = "no trace" if self.trace is None else f"trace of {len(self.trace)} steps"

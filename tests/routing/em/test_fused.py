@@ -21,11 +21,11 @@ VALUES = {"rtol": 1e-9, "atol": 1e-10}
 
 
 def solve(make_votes, leaves, backend, seeds=(), **options):
-    """Poses, activations, and the gradients of a fixed combination of them with respect to the leaves."""
+    """The result, and the gradients of a fixed combination of poses, activations and logits by the leaves."""
     leaves = {name: leaf.detach().clone().requires_grad_() for name, leaf in leaves.items()}
     betas = {name: leaves.pop(name) for name in ("beta_a", "beta_u")}
     result = em_routing(make_votes(**leaves), **betas, backend=backend, **options)
-    outputs = list(result.capsules)
+    outputs = [*result.capsules, *([] if result.own_logits is None else [result.logits])]
     if not seeds:
         generator = torch.Generator().manual_seed(1)
         seeds = [torch.randn(x.shape, dtype=torch.float64, generator=generator) for x in outputs]
@@ -43,10 +43,17 @@ def assert_like_reference(make_votes, leaves, *, values=VALUES, gradient=1e-9, d
         ours_part, expected_part = getattr(ours.capsules, name), getattr(expected.capsules, name)
         torch.testing.assert_close(ours_part.double(), expected_part, **values, msg=lambda text, n=name: f"{n}: {text}")
     torch.testing.assert_close(ours.coupling.double(), expected.coupling, **values)
+    if expected.own_logits is not None:
+        torch.testing.assert_close(_existing_logits(ours), _existing_logits(expected), **values)
     for name, theirs in expected_gradients.items():
         scale = max(theirs.abs().max().item(), 1e-3)
         error = (our_gradients[name].double() - theirs).abs().max().item()
         assert error <= gradient * scale, f"gradient of {name}: {error:.2e} beside {scale:.2e}"
+
+
+def _existing_logits(result):
+    """Positions that do not exist have activation 0 and any logit."""
+    return torch.where(result.capsules.activations > 0, result.logits, 0).double()
 
 
 def with_betas(leaves, num_parents):
@@ -95,6 +102,22 @@ def test_matrix_capsules(competition, num_iterations, bias):
     options = {"num_iterations": num_iterations, "competition": competition, "eps_var": 1e-3}
     assert_like_reference(votes, leaves, **options)
     assert_like_reference(votes, leaves, **options, detach_couplings=True)
+
+
+@pytest.mark.parametrize("activation", ["mdl", "mixing", "entropy"])
+@pytest.mark.parametrize("inverse_temperature", [1 / 16, 0.25, 3.0, [0.1, 1.0, 0.5]])
+def test_tempered_e_step(activation, inverse_temperature):
+    votes, leaves = conv_matrix()
+    for competition in ("window", "global"):
+        for detach_couplings in (False, True):
+            assert_like_reference(
+                *(votes, leaves),
+                inverse_temperature=inverse_temperature,
+                activation=activation,
+                competition=competition,
+                detach_couplings=detach_couplings,
+                eps_var=1e-3,
+            )
 
 
 @pytest.mark.parametrize("competition", ["window", "global"])
@@ -149,7 +172,14 @@ def test_trace(competition):
     votes, leaves = conv_matrix(window_mask=torch.tensor([[[True, False], [True, True]]] * 2))
     betas = {name: leaves.pop(name) for name in ("beta_a", "beta_u")}
     fused, reference = (
-        em_routing(votes(**leaves), **betas, competition=competition, backend=backend, return_trace=True)
+        em_routing(
+            votes(**leaves),
+            **betas,
+            inverse_temperature=[0.25, 1.0, 0.5],
+            competition=competition,
+            backend=backend,
+            return_trace=True,
+        )
         for backend in ("fused", "reference")
     )
     assert len(fused.trace) == 3
@@ -292,7 +322,7 @@ def test_float32_variances_do_not_cancel(name):
     variances = []
     for dtype in (torch.float32, torch.float64):
         description = votes(**{key: leaf.to(dtype) for key, leaf in leaves.items()})
-        state = fused_ops.em_kernel(*operator_arguments(description))[2]
+        state = fused_ops.em_kernel(*operator_arguments(description))[-1]
         variances.append(state.movedim(-1, -2).flatten(3, 4)[..., :4, 16:32].double())
     torch.testing.assert_close(variances[0], variances[1], rtol=2e-3, atol=0)
 

@@ -27,8 +27,10 @@ def assert_em(make, lambdas=LAMBDAS, **options):
     case, beta_a, beta_u = em_case(make)
     case = case if "competition" in case.options else case.given(competition="global")
     result = route(em_routing, case, beta_a=beta_a, beta_u=beta_u, **options)
-    options = {name: value for name, value in options.items() if name in ("eps_var", "cost_scale", "activation")}
-    assert_like_loops(result, loops.em(case.field(), beta_a.numpy(), beta_u.numpy(), lambdas, **options), case)
+    known = {name: value for name, value in options.items() if name in ("eps_var", "cost_scale", "activation")}
+    temperature = options.get("inverse_temperature", 1.0)
+    known["temperatures"] = temperature if isinstance(temperature, list) else [temperature] * len(lambdas)
+    assert_like_loops(result, loops.em(case.field(), beta_a.numpy(), beta_u.numpy(), lambdas, **known), case)
 
 
 @pytest.mark.parametrize("name", SITUATIONS)
@@ -36,6 +38,28 @@ def assert_em(make, lambdas=LAMBDAS, **options):
 def test_situations(name, activation):
     # a large eps_var keeps the densities of one or two votes tame, so that nothing drowns in rounding
     assert_em(SITUATIONS[name], activation=activation, eps_var=0.1)
+
+
+@pytest.mark.parametrize("inverse_temperature", [1 / 16, 2.0, [0.1, 1.0, 3.0]])
+@pytest.mark.parametrize("activation", ["mdl", "mixing", "entropy"])
+@pytest.mark.parametrize("make", [tensor_case, conv_case])
+def test_tempered_e_step(make, activation, inverse_temperature):
+    assert_em(make, activation=activation, inverse_temperature=inverse_temperature, eps_var=0.01)
+
+
+@pytest.mark.parametrize("activation", ["mdl", "entropy"])
+def test_logits_are_those_of_the_activations(activation):
+    case, beta_a, beta_u = em_case(tensor_case)
+    result = route(em_routing, case, beta_a=beta_a, beta_u=beta_u, activation=activation)
+    torch.testing.assert_close(result.logits.sigmoid(), result.capsules.activations)
+
+
+def test_logits_outlive_activations_that_round_to_one():
+    case, _, beta_u = em_case(tensor_case)
+    result = route(em_routing, case, beta_a=torch.tensor(1e6, dtype=torch.float64), beta_u=beta_u)
+    assert result.capsules.activations.eq(1).all()
+    assert result.logits.gt(50).all()
+    assert result.logits.isfinite().all()
 
 
 @pytest.mark.parametrize("cost_scale", ["mass", "paper"])

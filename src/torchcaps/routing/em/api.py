@@ -23,9 +23,10 @@ LambdaSchedule = float | Sequence[float] | Callable[[int], float]
 
 @dataclass(frozen=True, kw_only=True)
 class EMOptions:
-    """What only EM routing knows; one lambda for each iteration, betas (J,)."""
+    """What only EM routing knows; one lambda and one inverse temperature for each iteration, betas (J,)."""
 
     lambdas: tuple[float, ...]
+    inverse_temperatures: tuple[float, ...]
     beta_a: Tensor
     beta_u: Tensor
     eps_var: float
@@ -42,6 +43,7 @@ def em_routing(
     beta_u: Tensor | float,
     num_iterations: int = 3,
     lambda_schedule: LambdaSchedule = routing_lambda,
+    inverse_temperature: float | Sequence[float] = 1.0,
     eps_var: float = 1e-6,
     cost_scale: str = "mass",
     activation: str = "mdl",
@@ -62,7 +64,7 @@ def em_routing(
         \sigma_j^2 = \sum_i r_{ij} (V_{ij} - \mu_j)^2 / m_j + eps, \quad
         a_j = sigmoid(\lambda_t \kappa (\beta_a - \frac{m_j}{\bar m} \sum_h (\beta_u + \ln \sigma_j^h)))
 
-    and the E-step :math:`R_i = softmax_j(\ln a_j + \ln p_{ij})` alternate; the last M-step ends it.
+    and the E-step :math:`R_i = softmax_j(T_t (\ln a_j + \ln p_{ij}))` alternate; the last M-step ends it.
 
     Args:
         votes: tensor (B, I, J, D) or a description.
@@ -71,6 +73,9 @@ def em_routing(
         num_iterations: T >= 1.
         lambda_schedule: a number, one per iteration, or a function of the 0-based iteration; default
             0.01 (1 - 0.95^(t + 1)).
+        inverse_temperature: T of the E-step, a number or one per iteration (T_t belongs to the E-step that follows
+            M-step t; the last one serves the trace alone). ln p sums D entries, so that couplings of new networks are
+            nearly 0 or 1 at T = 1; with 1 / D they start soft, and three iterations learn.
         eps_var: added to every variance.
         cost_scale: "mass": mbar is the mean mass of a parent at the start and kappa = 100, so that the activation does
             not depend on how many children a layer has; "paper": mbar = kappa = 1.
@@ -80,7 +85,9 @@ def em_routing(
         competition: "global" (the paper's meaning): a child shares itself among all positions that see it; "window":
             within each window separately.
         initial_logits, mask, backend, return_trace: as in :func:`dynamic_routing`. The trace's objective is the
-            negative log-likelihood; only "mixing" promises that it falls.
+            negative log-likelihood, at inverse temperature T the free energy
+            :math:`-\frac{1}{T} \sum_i a_i \ln \sum_j (a_j p_{ij})^T`; only "mixing" with one fixed T promises that it
+            falls, while variances are far above eps_var.
 
     Shapes:
         capsules: poses mu (B, *positions, J, D), activations (B, *positions, J)
@@ -97,6 +104,7 @@ def em_routing(
         raise ValueError("EM routing weighs children by their activations; give activations (B, I), ones if unknown")
     options = EMOptions(
         lambdas=routing_lambdas(lambda_schedule, num_iterations),
+        inverse_temperatures=_one_per_iteration("inverse_temperature", inverse_temperature, num_iterations),
         beta_a=_beta("beta_a", beta_a, description),
         beta_u=_beta("beta_u", beta_u, description),
         eps_var=check_positive("eps_var", eps_var),
@@ -118,16 +126,15 @@ def em_routing(
 def routing_lambdas(lambda_schedule: LambdaSchedule = routing_lambda, num_iterations: int = 3) -> tuple[float, ...]:
     """The inverse temperature of the activation in each iteration, with the defaults of `em_routing`."""
     if callable(lambda_schedule):
-        values: Sequence[float] = [lambda_schedule(iteration) for iteration in range(num_iterations)]
-    elif isinstance(lambda_schedule, Sequence):
-        values = lambda_schedule
-    else:
-        values = [lambda_schedule] * num_iterations
+        lambda_schedule = [lambda_schedule(iteration) for iteration in range(num_iterations)]
+    return _one_per_iteration("lambda_schedule", lambda_schedule, num_iterations)
+
+
+def _one_per_iteration(name: str, values: float | Sequence[float], num_iterations: int) -> tuple[float, ...]:
+    values = values if isinstance(values, Sequence) else [values] * num_iterations
     if len(values) != num_iterations:
-        raise ValueError(
-            f"lambda_schedule needs one number for each of the {num_iterations} iterations, got {len(values)}"
-        )
-    return tuple(check_positive("lambda_schedule", value) for value in values)
+        raise ValueError(f"{name} needs one number for each of the {num_iterations} iterations, got {len(values)}")
+    return tuple(check_positive(name, value) for value in values)
 
 
 def _beta(name: str, beta: Tensor | float, votes: Votes) -> Tensor:

@@ -37,12 +37,12 @@ class EmKernel:
         arguments = (*lower(description), problem.options.beta_a, problem.options.beta_u, *kernel_options(problem))
         differentiated = torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in arguments)
         keep_state = differentiated or problem.return_trace
-        poses_BSJD, activations_BSJ, state = em_kernel(*arguments, keep_state)
+        poses_BSJD, activations_BSJ, logits_BSJ, state = em_kernel(*arguments, keep_state)
 
         @torch.no_grad()
         def coupling_of(iteration: int) -> tuple[Tensor, Tensor]:
             """Couplings of an M-step, and the log-likelihood of the Gaussians they come from."""
-            kept = state if keep_state else em_kernel(*arguments, True)[2]
+            kept = state if keep_state else em_kernel(*arguments, True)[-1]
             coupling_BSNJ, log_likelihood_B = em_couplings(kept, iteration, *arguments)
             return coupling_BSNJ.view(description.coupling_shape), log_likelihood_B
 
@@ -53,7 +53,8 @@ class EmKernel:
         )
         trace = _trace(problem, state.detach(), coupling_of) if problem.return_trace else None
         last = len(problem.options.lambdas) - 1
-        return RoutingResult(capsules, lambda: coupling_of(last)[0], trace, reads=arguments)
+        logits = None if problem.options.activation == "mixing" else logits_BSJ.view(capsules.activations.shape)
+        return RoutingResult(capsules, lambda: coupling_of(last)[0], trace, logits=logits, reads=arguments)
 
 
 def _is_factorised_convolution(votes: Votes) -> bool:
@@ -82,6 +83,7 @@ def kernel_options(problem: Problem) -> EmKernelOptions:
     options = problem.options
     return EmKernelOptions(
         sharpness=[value * KAPPA[options.cost_scale] for value in options.lambdas],
+        inverse_temperature=options.inverse_temperatures,
         eps_var=options.eps_var,
         competition=KINDS.index(problem.competition),
         activation=ACTIVATIONS.index(options.activation),

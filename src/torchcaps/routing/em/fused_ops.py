@@ -9,19 +9,9 @@ from torch import Tensor
 
 from torchcaps.native import library
 from torchcaps.native.lowering import DTYPES, KernelVotes
-from torchcaps.native.struct import pointer
+from torchcaps.native.struct import EmOptionsStruct, pointer
 
 REGISTER_BYTES = 32  # the kernels pad parents to whole registers
-
-
-class EmOptionsStruct(ctypes.Structure):
-    """The mirror of ``EmOptions<T>`` in csrc/em.h: field order and types are part of the interface."""
-
-    _fields_ = [
-        *((name, ctypes.c_int64) for name in ("iterations", "competition", "activation", "scale_by_mass", "detach")),
-        ("variance_epsilon", ctypes.c_double),
-        *((name, ctypes.c_void_p) for name in ("sharpness", "beta_a", "beta_u")),
-    ]
 
 
 class EmKernelOptions(NamedTuple):
@@ -29,6 +19,7 @@ class EmKernelOptions(NamedTuple):
 
     Attributes:
         sharpness: lambda_t kappa of each iteration.
+        inverse_temperature: of the E-step that follows each M-step.
         eps_var: added to every variance.
         competition: index into KINDS.
         activation: index into ACTIVATIONS.
@@ -37,6 +28,7 @@ class EmKernelOptions(NamedTuple):
     """
 
     sharpness: Sequence[float]
+    inverse_temperature: Sequence[float]
     eps_var: float
     competition: int
     activation: int
@@ -59,26 +51,28 @@ def em_kernel(
     beta_a: Tensor,
     beta_u: Tensor,
     sharpness: Sequence[float],
+    inverse_temperature: Sequence[float],
     eps_var: float,
     competition: int,
     activation: int,
     scale_by_mass: bool,
     detach: bool,
     keep_state: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Parents of the votes, and the Gaussians of every iteration if they are to be kept.
 
     Shapes:
-        result: poses (B, S, J, D), activations (B, S, J), state (B, T, S, vectors, 2 D + 2, lanes) or empty
+        result: poses (B, S, J, D), activations and their logits (B, S, J; for mixing log a, without a gradient),
+            state (B, T, S, vectors, 2 D + 2, lanes) or empty
     """
     votes = KernelVotes(
         poses, weight, bias, activations, offset, child, transform, child_mask, window_mask, rows
     ).contiguous()
-    options = EmKernelOptions(sharpness, eps_var, competition, activation, scale_by_mass, detach)
-    out_poses, out_activations, state = _empty_results(votes, len(sharpness), keep_state)
+    options = EmKernelOptions(sharpness, inverse_temperature, eps_var, competition, activation, scale_by_mass, detach)
+    out_poses, out_activations, out_logits, state = _empty_results(votes, len(sharpness), keep_state)
     kept = state if keep_state else None
-    _call("forward", votes, (beta_a, beta_u), options, out_poses, out_activations, kept)
-    return out_poses, out_activations, state
+    _call("forward", votes, (beta_a, beta_u), options, out_poses, out_activations, out_logits, kept)
+    return out_poses, out_activations, out_logits, state
 
 
 @em_kernel.register_fake
@@ -92,6 +86,7 @@ def _(poses, weight, bias, activations, offset, child, transform, child_mask, wi
 def em_kernel_backward(
     grad_poses: Tensor,
     grad_activations: Tensor,
+    grad_logits: Tensor | None,
     state: Tensor,
     poses: Tensor,
     weight: Tensor,
@@ -106,6 +101,7 @@ def em_kernel_backward(
     beta_a: Tensor,
     beta_u: Tensor,
     sharpness: Sequence[float],
+    inverse_temperature: Sequence[float],
     eps_var: float,
     competition: int,
     activation: int,
@@ -116,16 +112,18 @@ def em_kernel_backward(
     votes = KernelVotes(
         poses, weight, bias, activations, offset, child, transform, child_mask, window_mask, rows
     ).contiguous()
-    options = EmKernelOptions(sharpness, eps_var, competition, activation, scale_by_mass, detach)
+    options = EmKernelOptions(sharpness, inverse_temperature, eps_var, competition, activation, scale_by_mass, detach)
     to_poses, to_weight, to_bias, to_activations, to_beta_a, to_beta_u = _empty_gradients(poses, weight, bias, beta_a)
     targets = to_poses, to_activations, to_weight, None if bias is None else to_bias, to_beta_a, to_beta_u
-    arriving = state.contiguous(), grad_poses.contiguous(), grad_activations.contiguous()
+    arriving = [
+        None if tensor is None else tensor.contiguous() for tensor in (state, grad_poses, grad_activations, grad_logits)
+    ]
     _call("backward", votes, (beta_a, beta_u), options, *arriving, *targets)
     return to_poses, to_weight, to_bias, to_activations, to_beta_a, to_beta_u
 
 
 @em_kernel_backward.register_fake
-def _(grad_poses, grad_activations, state, poses, weight, bias, *rest):
+def _(grad_poses, grad_activations, grad_logits, state, poses, weight, bias, *rest):
     return _empty_gradients(poses, weight, bias, rest[7])
 
 
@@ -146,6 +144,7 @@ def em_couplings(
     beta_a: Tensor,
     beta_u: Tensor,
     sharpness: Sequence[float],
+    inverse_temperature: Sequence[float],
     eps_var: float,
     competition: int,
     activation: int,
@@ -159,7 +158,7 @@ def em_couplings(
     votes = KernelVotes(
         poses, weight, bias, activations, offset, child, transform, child_mask, window_mask, rows
     ).contiguous()
-    options = EmKernelOptions(sharpness, eps_var, competition, activation, scale_by_mass, detach)
+    options = EmKernelOptions(sharpness, inverse_temperature, eps_var, competition, activation, scale_by_mass, detach)
     couplings, likelihood = _empty_couplings(votes)
     number = ctypes.c_int64(iteration)
     _call("coupling", votes, (beta_a, beta_u), options, state.contiguous(), number, couplings, likelihood)
@@ -177,7 +176,7 @@ def _(
 
 def _save_for_backward(ctx, inputs, output) -> None:
     *inputs, keep_state = inputs
-    state = output[2]
+    state = output[-1]
     ctx.mark_non_differentiable(state)
     ctx.set_materialize_grads(False)  # or autograd would fill a tensor as large as the state with zeros
     ctx.keep_state, ctx.shapes = keep_state, (output[0].shape, output[1].shape)
@@ -186,7 +185,7 @@ def _save_for_backward(ctx, inputs, output) -> None:
     ctx.save_for_backward(state, *(value for value in inputs if isinstance(value, Tensor)))
 
 
-def _differentiate(ctx, grad_poses, grad_activations, _) -> tuple:
+def _differentiate(ctx, grad_poses, grad_activations, grad_logits, _) -> tuple:
     if not ctx.keep_state:
         raise RuntimeError("em_routing was called with keep_state=False, which leaves nothing to differentiate")
     state, *tensors = ctx.saved_tensors
@@ -197,11 +196,11 @@ def _differentiate(ctx, grad_poses, grad_activations, _) -> tuple:
         for gradient, shape in zip((grad_poses, grad_activations), ctx.shapes, strict=True)
     )
     to_poses, to_weight, to_bias, to_activations, *to_betas = em_kernel_backward(
-        grad_poses, grad_activations, state, *inputs
+        grad_poses, grad_activations, grad_logits, state, *inputs
     )
     bias, activations = inputs[2], inputs[3]
     found = (to_poses, to_weight, None if bias is None else to_bias, None if activations is None else to_activations)
-    return (*found, *(None for _ in range(6)), *to_betas, *(None for _ in range(7)))
+    return (*found, *(None for _ in range(6)), *to_betas, *(None for _ in range(8)))
 
 
 def _refuse_double_backward(ctx, *_) -> tuple:
@@ -214,7 +213,7 @@ em_kernel.register_autograd(_differentiate, setup_context=_save_for_backward)
 em_kernel_backward.register_autograd(_refuse_double_backward)
 
 
-def _empty_results(votes: KernelVotes, num_iterations: int, keep_state: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _empty_results(votes: KernelVotes, num_iterations: int, keep_state: bool) -> tuple[Tensor, ...]:
     batch_size, poses = votes.poses.shape[0], votes.poses
     parents = (batch_size, votes.num_windows, votes.num_parents)
     lanes = REGISTER_BYTES // poses.element_size()
@@ -222,6 +221,7 @@ def _empty_results(votes: KernelVotes, num_iterations: int, keep_state: bool) ->
     record = (vectors, 2 * votes.vote_size + 2, lanes)
     return (
         poses.new_empty(*parents, votes.vote_size),
+        poses.new_empty(parents),
         poses.new_empty(parents),
         poses.new_empty((batch_size, num_iterations, votes.num_windows, *record) if keep_state else 0),
     )
@@ -257,7 +257,9 @@ def _call(
     """Calls torchcaps_em_<entry> for the dtype of the votes."""
     votes_struct = votes.struct()
     beta_a, beta_u = (beta.contiguous() for beta in betas)
-    sharpness = (ctypes.c_double * len(options.sharpness))(*options.sharpness)
+    sharpness, inverse_temperature = (
+        (ctypes.c_double * len(values))(*values) for values in (options.sharpness, options.inverse_temperature)
+    )
     options_struct = EmOptionsStruct(
         iterations=len(options.sharpness),
         competition=options.competition,
@@ -266,6 +268,7 @@ def _call(
         detach=options.detach,
         variance_epsilon=options.eps_var,
         sharpness=ctypes.addressof(sharpness),
+        inverse_temperature=ctypes.addressof(inverse_temperature),
         beta_a=pointer(beta_a),
         beta_u=pointer(beta_u),
     )

@@ -23,7 +23,7 @@ def em(problem: Problem) -> RoutingResult:
     coupling_BIJ = competition.softmax(problem.first_logits())
     mass_scale, kappa = cost_scale(problem, coupling_BIJ)
     trace = []
-    for iteration, inverse_temperature in enumerate(options.lambdas):
+    for iteration, sharpness in enumerate(options.lambdas):
         # M-step: fit a Gaussian to the votes of each parent
         weighted_BIJ = coupling_BIJ * activations_BI1
         mass_BJ = weighted_BIJ.sum(-2)
@@ -31,24 +31,25 @@ def em(problem: Problem) -> RoutingResult:
         mean_BJD = weighted_sum(share_BIJ, votes_BIJD)
         deviation_BIJD = (votes_BIJD - mean_BJD.unsqueeze(-3)).square()
         variance_BJD = weighted_sum(share_BIJ, deviation_BIJD) + options.eps_var
-        log_activation_BJ = log_activation(
-            options, inverse_temperature * kappa, mass_BJ, variance_BJD, mass_scale, votes.window_mask
-        )
+        logit_BJ = activation_logit(options, sharpness * kappa, mass_BJ, variance_BJD, mass_scale)
+        log_activation_BJ = log_share(mass_BJ, votes.window_mask) if logit_BJ is None else logsigmoid(logit_BJ)
         last = iteration + 1 == len(options.lambdas)
         if last and not problem.return_trace:
             break
         # E-step: responsibilities
         normaliser_BJ = (2 * math.pi * variance_BJD).log().sum(-1)
         log_density_BIJ = -0.5 * ((deviation_BIJD / variance_BJD.unsqueeze(-3)).sum(-1) + normaliser_BJ.unsqueeze(-2))
-        logits_BIJ = log_activation_BJ.unsqueeze(-2) + log_density_BIJ
+        inverse_temperature = options.inverse_temperatures[iteration]
+        logits_BIJ = inverse_temperature * (log_activation_BJ.unsqueeze(-2) + log_density_BIJ)
         if problem.return_trace:
-            likelihood_B = competition.log_partition(logits_BIJ, activations_BI)
+            likelihood_B = competition.log_partition(logits_BIJ, activations_BI) / inverse_temperature
             step = coupling_BIJ, mean_BJD, of_existing(log_activation_BJ.exp(), votes.window_mask), -likelihood_B
             trace.append(TraceStep(*(value.detach() for value in step)))
         if not last:
             coupling_BIJ = competition.softmax(logits_BIJ.detach() if options.detach_couplings else logits_BIJ)
     capsules = Capsules(mean_BJD, of_existing(log_activation_BJ.exp(), votes.window_mask))
-    return RoutingResult(capsules, coupling_BIJ.detach(), tuple(trace) if problem.return_trace else None)
+    trace = tuple(trace) if problem.return_trace else None
+    return RoutingResult(capsules, coupling_BIJ.detach(), trace, logits=logit_BJ)
 
 
 def cost_scale(problem: Problem, first_coupling: Tensor) -> tuple[Tensor | float, float]:
@@ -65,15 +66,20 @@ def cost_scale(problem: Problem, first_coupling: Tensor) -> tuple[Tensor | float
     return mean_B.clamp_min(LEAST_MASS).view(-1, *[1] * (mass_BJ.dim() - 1)), kappa
 
 
-def log_activation(
-    options, scale: float, mass: Tensor, variance: Tensor, mass_scale: Tensor | float, window_mask: Tensor | None
-) -> Tensor:
-    """ln a_j after an M-step: (B, ..., J)."""
+def log_share(mass: Tensor, window_mask: Tensor | None) -> Tensor:
+    """ln a_j of "mixing" after an M-step: the share of the mass of the whole layer, (B, ..., J)."""
+    total = of_existing(mass, window_mask).flatten(1).sum(1).view(-1, *[1] * (mass.dim() - 1))
+    return mass.clamp_min(LEAST_MASS).log() - total.clamp_min(LEAST_MASS).log()
+
+
+def activation_logit(
+    options, scale: float, mass: Tensor, variance: Tensor, mass_scale: Tensor | float
+) -> Tensor | None:
+    """x of a_j = sigmoid(x) after an M-step, (B, ..., J); None for "mixing", which has no sigmoid."""
     if options.activation == "mixing":
-        total = of_existing(mass, window_mask).flatten(1).sum(1).view(-1, *[1] * (mass.dim() - 1))
-        return mass.clamp_min(LEAST_MASS).log() - total.clamp_min(LEAST_MASS).log()
+        return None
     half_log_variance = 0.5 * variance.log()
     if options.activation == "entropy":
-        return logsigmoid(scale * (options.beta_a - options.beta_u - half_log_variance.sum(-1)))
+        return scale * (options.beta_a - options.beta_u - half_log_variance.sum(-1))
     cost = (options.beta_u.unsqueeze(-1) + half_log_variance).sum(-1) * mass
-    return logsigmoid(scale * (options.beta_a - cost / mass_scale))
+    return scale * (options.beta_a - cost / mass_scale)
