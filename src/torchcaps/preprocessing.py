@@ -14,7 +14,7 @@ from torchcaps.checks import check_choice, check_count
 
 __all__ = ["Preprocessing"]
 
-SCALINGS = ("unit", "standardise", "local_contrast")
+SCALINGS = ("unit", "standardise", "standardise_crop", "local_contrast")
 LUMINANCE = (0.299, 0.587, 0.114)  # of red, green, blue: ITU-R BT.601
 # A deviation below this is rounding: one pixel of 1000 x 1000 that differs by one of 255 levels has 3.9e-6.
 CONSTANT_DEVIATION = 1e-6
@@ -32,8 +32,9 @@ class Preprocessing:
         image_size: (height, width) to which images are resized.
         channels: Channels of the result. One from three is the luminance; three from one repeats it.
         scaling: "unit": between 0 and 1. "standardise": each image, all channels together, to zero mean and unit
-            variance. "local_contrast": each pixel less the mean of its neighbourhood, over the deviation there, or that
-            of the whole image where it is larger (Jarrett et al. 2009): edges count, not how bright a surface is. A
+            variance. "standardise_crop": once more after the crop was taken, so that what lies outside of it does not
+            count. "local_contrast": each pixel less the mean of its neighbourhood, over the deviation there, or that of
+            the whole image where it is larger (Jarrett et al. 2009): edges count, not how bright a surface is. A
             constant image becomes 0.
         crop: (height, width) of the centre crop; None for the whole image.
 
@@ -68,7 +69,19 @@ class Preprocessing:
         Shapes:
             images: uint8, or floating point between 0 and 1, (n, h, w) or (n, h, w, c) -> float32 (n, C, H, W)
         """
+        return self.after_crop(self.centre_crop(images))
+
+    def centre_crop(self, images: "np.ndarray | Tensor") -> Tensor:
+        """Everything up to the crop, for training that changes images without cropping them.
+
+        Shapes:
+            images: uint8, or floating point between 0 and 1, (n, h, w) or (n, h, w, c) -> float32 (n, C, H, W)
+        """
         return self._cropped(self.before_crop(images), *self._crop_corners(1)[0])
+
+    def after_crop(self, images_NCHW: Tensor) -> Tensor:
+        """What is done to crops: nothing, unless they are standardised one by one."""
+        return _standardised(images_NCHW, is_local=False) if self.scaling == "standardise_crop" else images_NCHW
 
     def before_crop(self, images: "np.ndarray | Tensor") -> Tensor:
         """Everything but the crop, for training that crops at random.
@@ -79,17 +92,7 @@ class Preprocessing:
         images_NCHW = _resized(self._with_channels(_as_fractions(images)), self.image_size)
         if self.scaling == "unit":
             return images_NCHW
-        is_local = self.scaling == "local_contrast"
-        mean = _mean_of_neighbours(images_NCHW) if is_local else images_NCHW.mean((1, 2, 3), keepdim=True)
-        centred_NCHW = images_NCHW - mean
-        squares_NCHW = centred_NCHW.square()
-        variance_N111 = squares_NCHW.mean((1, 2, 3), keepdim=True)
-        is_constant = variance_N111.sqrt() < CONSTANT_DEVIATION
-        # masked before the root, whose slope at 0 is infinite: attacks differentiate through here
-        variance = variance_N111.masked_fill(is_constant, 1.0)
-        if is_local:
-            variance = torch.maximum(_mean_of_neighbours(squares_NCHW), variance)
-        return (centred_NCHW / variance.sqrt()).masked_fill(is_constant, 0.0)
+        return _standardised(images_NCHW, is_local=self.scaling == "local_contrast")
 
     def crops(self, images: "np.ndarray | Tensor", num: int) -> Tensor:
         """Several crops of each image, for predictions that average over them.
@@ -102,7 +105,7 @@ class Preprocessing:
         """
         corners = self._crop_corners(check_count("num", num))
         images_NCHW = self.before_crop(images)
-        return torch.stack([self._cropped(images_NCHW, *corner) for corner in corners], dim=1)
+        return torch.stack([self.after_crop(self._cropped(images_NCHW, *corner)) for corner in corners], dim=1)
 
     def to_dict(self) -> dict[str, Any]:
         """The options as JSON knows them."""
@@ -174,6 +177,20 @@ def _as_fractions(images: "np.ndarray | Tensor") -> Tensor:
     if not bool(((images >= 0) & (images <= 1)).all()):  # NaN fails too
         raise ValueError("floating-point images must lie between 0 and 1; give uint8 for values up to 255")
     return images_NCHW.to(torch.float32)
+
+
+def _standardised(images_NCHW: Tensor, *, is_local: bool) -> Tensor:
+    """Each image less its mean, over its deviation; or less those of the neighbourhood of each pixel."""
+    mean = _mean_of_neighbours(images_NCHW) if is_local else images_NCHW.mean((1, 2, 3), keepdim=True)
+    centred_NCHW = images_NCHW - mean
+    squares_NCHW = centred_NCHW.square()
+    variance_N111 = squares_NCHW.mean((1, 2, 3), keepdim=True)
+    is_constant = variance_N111.sqrt() < CONSTANT_DEVIATION
+    # masked before the root, whose slope at 0 is infinite: attacks differentiate through here
+    variance = variance_N111.masked_fill(is_constant, 1.0)
+    if is_local:
+        variance = torch.maximum(_mean_of_neighbours(squares_NCHW), variance)
+    return (centred_NCHW / variance.sqrt()).masked_fill(is_constant, 0.0)
 
 
 def _mean_of_neighbours(images_NCHW: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ from torchcaps.data.text import TextOptions
 from torchcaps.environment import environment
 from torchcaps.files import lock_folder, sync, temporary_path, whole_file, write_json, writing
 from torchcaps.models import Model, create_model
+from torchcaps.models.registry import MODELS
 from torchcaps.predictor import Predictor, new_predictor
 from torchcaps.preprocessing import SCALINGS, Preprocessing
 from torchcaps.training import Event, TrainingConfig
@@ -53,7 +54,7 @@ class RunConfig:
         model: name, see `torchcaps.models.list_models`; None takes capsnet-small for images, text-capsule-a for texts.
         model_options: arguments of the model, such as {"routing": "kmeans"}.
         image_size: (height, width) to which images are brought, None to keep theirs.
-        scaling: "unit", "standardise" or "local_contrast", see Preprocessing.
+        scaling: "unit", "standardise", "standardise_crop" or "local_contrast", see Preprocessing.
         text: how texts are read and encoded.
         folds: of data without a test part, the training examples are cut into this many parts, the same in every run,
             of which the seed chooses one for the test; 0 leaves them without.
@@ -89,8 +90,10 @@ class RunConfig:
         if not 0 <= self.validation < 1:
             raise ValueError(f"validation must be a share in [0, 1), got {self.validation}")
         # A run that is read again must equal the one that was written, and JSON knows no tuples.
+        named = MODELS[self.model].named_options if self.model in MODELS else {}
         options = {
-            name: list(value) if isinstance(value, tuple) else value for name, value in self.model_options.items()
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in {**named, **self.model_options}.items()
         }
         object.__setattr__(self, "model_options", options)
 
@@ -104,7 +107,9 @@ class RunConfig:
             raise ValueError(f"{folder} is not a run folder: no readable {CONFIG} ({error})") from error
         try:
             size = values["image_size"] and tuple(values["image_size"])
+            old = MODELS[values["model"]].old_options if values["model"] in MODELS else {}
             parts = {
+                "model_options": {**old, **values["model_options"]},
                 "image_size": size,
                 "text": TextOptions(**values.get("text", {})),
                 "training": TrainingConfig.from_dict(values["training"]),

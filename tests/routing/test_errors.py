@@ -174,8 +174,8 @@ def test_partial(name):
 
 @pytest.mark.parametrize(
     ("name", "option"),
-    [("dynamic", "squash_k"), ("uniform", "squash_k"), ("kmeans", "squash_k"), ("kmeans", "inverse_temperature"), ("em", "inverse_temperature"),
-     ("entropy", "alpha"), ("em", "eps_var"), ("em", "lambda_schedule")],
+    [("dynamic", "squash_k"), ("uniform", "squash_k"), ("kmeans", "squash_k"), ("kmeans", "inverse_temperature"),
+     ("em", "inverse_temperature"), ("entropy", "alpha"), ("em", "eps_var"), ("em", "lambda_schedule")],
 )  # fmt: skip
 def test_positive_numbers(name, option):
     for wrong in (0.0, -1.0, float("inf"), float("nan")):

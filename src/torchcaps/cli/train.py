@@ -46,7 +46,7 @@ class Train:
     image_size: tuple[int, int] | None = None
     """Height and width to which images are brought; None keeps theirs."""
 
-    scaling: Literal["unit", "standardise", "local_contrast"] = "unit"
+    scaling: Literal["unit", "standardise", "standardise_crop", "local_contrast"] = "unit"
     """Bring each image to [0, 1], to zero mean and unit variance, or each of its pixels to its contrast with its
     neighbours, so that edges count and not how bright a surface is."""
 

@@ -9,6 +9,7 @@ from torchcaps.experiments.harness import Experiment
 EXPERIMENTS = {
     "hinton2018": "hinton2018",
     "smallnorb-choices": "smallnorb_choices",
+    "soft-start": "soft_start",
     "zhao2018": "zhao2018",
     "mnist-ablation": "mnist_ablation",
     "multi-digits": "multi_digits",

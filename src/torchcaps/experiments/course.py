@@ -53,6 +53,7 @@ class Recorder(Trainer):
         done, total = self.progress.step, self.progress.total_steps
         is_due = done * NUM_LOOKS // total > (done - 1) * NUM_LOOKS // total
         if is_due and self.accelerator.is_main_process:
+            self.settle_statistics()
             # a run that goes on from an older checkpoint comes by here again and writes the same
             errors = {name: error(self.evaluated_model, part) for name, part in self.parts_seen.items()}
             self.looks[done] = {"step": done} | errors

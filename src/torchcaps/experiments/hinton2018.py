@@ -58,13 +58,13 @@ def norb_run(
         data: name or path.
         model: name of the model.
         epochs: how long to train.
-        routing: options that differ from ROUTING; None for models without routing.
+        routing: options of the network of the paper that differ from ROUTING; None for all other models.
         training: settings that differ from SETTINGS.
         run: more of the RunConfig.
         **options: of the model.
     """
     if routing is not None:
-        options["routing_options"] = ROUTING | dict(routing)
+        options |= {"variant": "paper", "routing_options": ROUTING | dict(routing)}
     quick_settings = QUICK_SETTINGS if scale == "quick" else {}
     settings: dict[str, Any] = {"augmentation": AUGMENTATION, **SETTINGS, **quick_settings, **(training or {})}
     quick_size = QUICK_SIZE if scale == "quick" else {}

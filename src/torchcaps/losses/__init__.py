@@ -11,6 +11,7 @@ from torchcaps.losses.functions import (
     combined_loss,
     margin_loss,
     reconstruction_loss,
+    softmax_cross_entropy,
     spread_loss,
 )
 from torchcaps.losses.modules import (
@@ -18,6 +19,7 @@ from torchcaps.losses.modules import (
     CombinedLoss,
     MarginLoss,
     ReconstructionLoss,
+    SoftmaxCrossEntropy,
     SpreadLoss,
 )
 
@@ -26,10 +28,12 @@ __all__ = [
     "CombinedLoss",
     "MarginLoss",
     "ReconstructionLoss",
+    "SoftmaxCrossEntropy",
     "SpreadLoss",
     "activation_cross_entropy",
     "combined_loss",
     "margin_loss",
     "reconstruction_loss",
+    "softmax_cross_entropy",
     "spread_loss",
 ]

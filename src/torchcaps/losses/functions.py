@@ -143,6 +143,40 @@ def activation_cross_entropy(
     return _reduce(_weigh(loss_B, class_weights, index_B1), reduction)
 
 
+def softmax_cross_entropy(
+    activations: Tensor,
+    targets: Tensor,
+    *,
+    class_weights: Tensor | None = None,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """Cross-entropy of activations taken as logits: -w_t log softmax(a)_t.
+
+    Activations lie in [0, 1], so that this loss never comes to rest: with J classes it is at least
+    log(1 + (J - 1) / e), and every example keeps pulling (Ribeiro, Leontidis, Kollias 2020 train with it).
+
+    Args:
+        activations: class activations a.
+        targets: class indices t.
+        class_weights: w, one weight per class; the mean over the batch is not divided by it.
+        reduction: "mean", "sum" or "none" over the batch.
+
+    Shapes:
+        activations (B, J); targets (B,); class_weights (J,); result () or (B,).
+
+    Example:
+        >>> import torch
+        >>> round(softmax_cross_entropy(torch.tensor([[0.0, 1.0]]), torch.tensor([1])).item(), 4)  # log(1 + 1 / e)
+        0.3133
+    """
+    _check_activations("softmax_cross_entropy", activations)
+    _check_indices("softmax_cross_entropy", targets, activations)
+    _check_class_weights(class_weights, activations)
+    index_B1 = targets.long()[:, None]
+    loss_B = -activations.log_softmax(1).gather(1, index_B1).squeeze(1)
+    return _reduce(_weigh(loss_B, class_weights, index_B1), reduction)
+
+
 def reconstruction_loss(
     reconstructions: Tensor, images: Tensor, *, weight: float = 0.0005, reduction: Reduction = "mean"
 ) -> Tensor:

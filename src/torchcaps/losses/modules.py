@@ -10,6 +10,7 @@ from torchcaps.losses.functions import (
     check_reduction,
     margin_loss,
     reconstruction_loss,
+    softmax_cross_entropy,
     spread_loss,
 )
 
@@ -99,6 +100,27 @@ class ActivationCrossEntropy(nn.Module):
         return activation_cross_entropy(
             activations, targets, eps=self.eps, class_weights=self.class_weights, reduction=self.reduction
         )
+
+
+class SoftmaxCrossEntropy(nn.Module):
+    """Module form of :func:`softmax_cross_entropy`.
+
+    Example:
+        >>> import torch
+        >>> round(SoftmaxCrossEntropy()(torch.zeros(1, 2), torch.tensor([1])).item(), 4)  # log 2
+        0.6931
+    """
+
+    class_weights: Tensor | None
+
+    def __init__(self, *, class_weights: Tensor | None = None, reduction: Reduction = "mean") -> None:
+        super().__init__()
+        self.register_buffer("class_weights", class_weights)
+        self.reduction = check_reduction(reduction)
+
+    def forward(self, activations: Tensor, targets: Tensor) -> Tensor:
+        """See :func:`softmax_cross_entropy`."""
+        return softmax_cross_entropy(activations, targets, class_weights=self.class_weights, reduction=self.reduction)
 
 
 class ReconstructionLoss(nn.Module):

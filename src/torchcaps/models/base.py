@@ -75,7 +75,9 @@ class Model(nn.Module, PyTorchModelHubMixin):
 
     Attributes:
         name: in the registry.
-        default_loss: "margin", "spread" or "cross_entropy".
+        default_loss: "margin", "spread", "cross_entropy" or "softmax_cross_entropy".
+        named_options: options that every run writes down, given or not, since their default has changed.
+        old_options: what they were before they had a name: those of a saved folder that does not name them.
         gives_activations: whether scores are activations in [0, 1]; otherwise they are logits.
         kind: of data, "image" or "text".
         preprocessing_class: of `preprocessing`.
@@ -89,6 +91,8 @@ class Model(nn.Module, PyTorchModelHubMixin):
 
     name: ClassVar[str]
     default_loss: str = "margin"
+    named_options: ClassVar[Mapping[str, Any]] = {}
+    old_options: ClassVar[Mapping[str, Any]] = {}
     gives_activations: ClassVar[bool] = True
     kind: ClassVar[str]
     preprocessing_class: ClassVar[type[Encoder]]
@@ -195,6 +199,7 @@ class Model(nn.Module, PyTorchModelHubMixin):
         arguments = config.get("arguments")
         if not isinstance(arguments, dict):
             raise ValueError(f"{folder / CONFIG_FILE} does not describe a model of this version: it has no arguments")
+        arguments = {**model_class.old_options, **arguments}
         check_trusted(arguments.get("routing"), str(folder / CONFIG_FILE))
         try:
             labels = read_labels(config["labels"], arguments["num_classes"])

@@ -1,14 +1,67 @@
-"""Matrix capsule networks with EM routing (Hinton, Sabour, Frosst 2018)."""
+"""Matrix capsule networks with EM routing (Hinton, Sabour, Frosst 2018), as published and as they learn best."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, cat, nn
 
+from torchcaps.checks import check_choice
 from torchcaps.models.base import ImageModel, ModelOutput
 from torchcaps.models.stems import map_size
-from torchcaps.nn import CapsuleNoise, ClassCaps, ConvCaps2d, PrimaryMatrixCaps, create_routing
+from torchcaps.nn import (
+    BatchNorm2d,
+    CapsuleNoise,
+    CapsuleNorm,
+    ClassCaps,
+    ConvCaps2d,
+    PrimaryMatrixCaps,
+    create_routing,
+)
 from torchcaps.routing import RoutingResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """What a matrix capsule network is where its options do not say otherwise.
+
+    Attributes:
+        loss: of networks with one class per image.
+        batch_norm: after the first convolution.
+        norm: statistics of the norms after every capsule layer, or "none".
+        start: of the transformations.
+        coordinates: scale of the coordinates that are added to votes for classes.
+        em_options: of EM routing.
+    """
+
+    loss: str
+    batch_norm: bool
+    norm: str
+    start: str | None
+    coordinates: bool | float
+    em_options: Mapping[str, Any] = field(default_factory=dict)
+
+
+# Couplings that start soft let several iterations learn; norms, activations from the spread of votes alone and a loss
+# that never comes to rest make the network better with any number of them (docs/smallnorb.md has the figures).
+SOFT = Variant(
+    loss="softmax_cross_entropy",
+    batch_norm=True,
+    norm="batch",
+    start="small",
+    coordinates=0.1,
+    em_options={
+        "num_iterations": 1,
+        "activation": "entropy",
+        "lambda_schedule": 0.001,
+        "eps_var": 1e-4,
+        "inverse_temperature": 1 / 16,
+    },
+)
+PAPER = Variant(loss="spread", batch_norm=False, norm="none", start=None, coordinates=True)
+VARIANTS = {"soft": SOFT, "paper": PAPER}
+NORMS = ("none", "batch", "example")
 
 
 class MatrixCapsNet(ImageModel):
@@ -18,9 +71,14 @@ class MatrixCapsNet(ImageModel):
         image_shape, num_classes, multi_label: see ImageModel.
         channels: A, of the first convolution.
         types: (B, C, D), capsule types of the primary and the two convolutional layers.
-        routing, routing_options: of all three routed layers.
-        coordinates: add the place of a child to its vote for a class.
+        variant: "soft": couplings start soft, norms stand between the layers; "paper": the network of the paper. The
+            options below that are None follow it.
+        routing, routing_options: of all three routed layers; options of EM that are not given follow the variant.
+        coordinates: add the place of a child to its vote for a class, times this number if it is one.
         batch_norm: after the first convolution.
+        norm: of poses and activation logits after every capsule layer, with the statistics of a "batch" or of each
+            "example", or "none"; see `torchcaps.nn.CapsuleNorm`.
+        start: of the transformations, "small" or "identity"; see `torchcaps.nn.CapsuleLayer`.
         pose: "matrix", or "vector" for 16-vectors with 16 x 16 transformations.
         weight_std: how far transformations lie from the identity at the start, or from 0 for vectors; None for the
             layers' own.
@@ -30,13 +88,18 @@ class MatrixCapsNet(ImageModel):
     Example:
         >>> model = MatrixCapsNet(image_shape=(2, 32, 32), num_classes=5)
         >>> sum(parameter.numel() for parameter in model.parameters())
+        316746
+        >>> model = MatrixCapsNet(image_shape=(2, 32, 32), num_classes=5, variant="paper")
+        >>> sum(parameter.numel() for parameter in model.parameters())
         317194
     """
 
     name = "matrix-capsnet"
-    default_loss = "spread"
+    default_loss = SOFT.loss
     least_size = 17
     pose_size = 16
+    named_options: ClassVar[Mapping[str, Any]] = {"variant": "soft"}
+    old_options: ClassVar[Mapping[str, Any]] = {"variant": "paper"}
 
     def __init__(
         self,
@@ -46,10 +109,13 @@ class MatrixCapsNet(ImageModel):
         multi_label: bool = False,
         channels: int = 32,
         types: tuple[int, int, int] = (32, 32, 32),
+        variant: str = "soft",
         routing: str = "em",
         routing_options: dict[str, Any] | None = None,
-        coordinates: bool = True,
-        batch_norm: bool = False,
+        coordinates: bool | float | None = None,
+        batch_norm: bool | None = None,
+        norm: str | None = None,
+        start: str | None = None,
         pose: str = "matrix",
         weight_std: float | None = None,
         capsule_dropout: float = 0.0,
@@ -61,31 +127,49 @@ class MatrixCapsNet(ImageModel):
             multi_label=multi_label,
             channels=channels,
             types=list(types),
+            variant=variant,
             routing=routing,
             routing_options=routing_options,
             coordinates=coordinates,
             batch_norm=batch_norm,
+            norm=norm,
+            start=start,
             pose=pose,
             weight_std=weight_std,
             capsule_dropout=capsule_dropout,
             pose_noise=pose_noise,
         )
 
-        def new_routing():
-            return create_routing(routing, **(routing_options or {}))
+        usual = VARIANTS[check_choice("variant", variant, VARIANTS)]
+        batch_norm = usual.batch_norm if batch_norm is None else batch_norm
+        norm = usual.norm if norm is None else check_choice("norm", norm, NORMS)
+        start = usual.start if start is None else start
 
-        if multi_label:
-            self.default_loss = "margin"
+        def new_routing():
+            given = routing_options or {}
+            return create_routing(routing, **({**usual.em_options, **given} if routing == "em" else given))
+
+        def new_norm(num_types: int, **options: Any) -> CapsuleNorm | None:
+            return None if norm == "none" else CapsuleNorm(num_types, statistics=norm, **options)
+
+        self.default_loss = "margin" if multi_label else usual.loss
         size, (first, second, third) = self.pose_size, types
-        layer: dict[str, Any] = {"pose": pose, "weight_std": weight_std}
-        self.features = matrix_stem(image_shape[0], channels, batch_norm=batch_norm)
+        layer: dict[str, Any] = {"pose": pose, "start": start, "weight_std": weight_std}
+        is_published = variant == "paper"
+        self.features = matrix_stem(image_shape[0], channels, batch_norm=batch_norm, is_published=is_published)
         is_weighed = new_routing().weighs_children
         self.noise = CapsuleNoise(dropout=capsule_dropout, pose_noise=pose_noise, drop_poses=not is_weighed)
-        self.primary = PrimaryMatrixCaps(channels, first, size)
-        self.conv1 = ConvCaps2d(first, second, size, size, 3, 2, routing=new_routing(), **layer)
-        self.conv2 = ConvCaps2d(second, third, size, size, 3, 1, routing=new_routing(), **layer)
+        self.primary = PrimaryMatrixCaps(channels, first, size, bias=is_published, norm=new_norm(first, affine=True))
+        if not is_published:
+            nn.init.xavier_uniform_(self.primary.conv.weight)
+        self.conv1 = ConvCaps2d(first, second, size, size, 3, 2, routing=new_routing(), norm=new_norm(second), **layer)
+        self.conv2 = ConvCaps2d(second, third, size, size, 3, 1, routing=new_routing(), norm=new_norm(third), **layer)
         self.class_capsules = ClassCaps(
-            third, num_classes, size, size, coordinates=coordinates, routing=new_routing(), **layer
+            *(third, num_classes, size, size),
+            coordinates=usual.coordinates if coordinates is None else coordinates,
+            routing=new_routing(),
+            norm=new_norm(num_classes, affine=True, shared=norm == "example"),
+            **layer,
         )
 
     def forward(self, images: Tensor, classes: Tensor | None = None) -> ModelOutput:
@@ -105,7 +189,10 @@ class MatrixCapsNet(ImageModel):
 
 
 class MatrixCapsNetSmall(MatrixCapsNet):
-    """The small form: A = 64, B = 8, C = D = 16; 68,754 parameters with two cameras and five classes."""
+    """The small form: A = 64, B = 8, C = D = 16; 68,714 parameters with two cameras and five classes.
+
+    As published ("paper") it has 68,754.
+    """
 
     name = "matrix-capsnet-small"
 
@@ -157,10 +244,9 @@ class MatrixNoRouting(ImageModel):
         return ModelOutput(self.classifier(everything))
 
 
-def matrix_stem(in_channels: int, channels: int, *, batch_norm: bool) -> nn.Sequential:
+def matrix_stem(in_channels: int, channels: int, *, batch_norm: bool, is_published: bool = True) -> nn.Sequential:
     """A convolution with 5 x 5 kernels and stride 2, perhaps batch norm, ReLU: 32 x 32 -> 14 x 14."""
-    return nn.Sequential(
-        nn.Conv2d(in_channels, channels, 5, stride=2),
-        nn.BatchNorm2d(channels) if batch_norm else nn.Identity(),
-        nn.ReLU(),
-    )
+    convolution = nn.Conv2d(in_channels, channels, 5, stride=2, bias=is_published)
+    if not is_published:
+        nn.init.kaiming_uniform_(convolution.weight)
+    return nn.Sequential(convolution, BatchNorm2d(channels) if batch_norm else nn.Identity(), nn.ReLU())

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from torchcaps.nn import PrimaryCaps
+from torchcaps.nn import BatchNorm2d, PrimaryCaps
 
 # What the strided stem and its primary capsules need to have one position left.
 SMALL_STEM_LEAST_SIZE = 19
@@ -20,7 +20,7 @@ def small_stem(in_channels: int) -> nn.Sequential:
     for out_channels, kernel, stride in ((32, 5, 1), (64, 3, 2), (64, 3, 1), (128, 3, 1)):
         layers += [
             nn.Conv2d(in_channels, out_channels, kernel, stride, bias=False),
-            nn.BatchNorm2d(out_channels),
+            BatchNorm2d(out_channels),
             nn.ReLU(),
         ]
         in_channels = out_channels

@@ -6,6 +6,7 @@ from torchcaps.nn.decoder import ConvDecoder, FullyConnectedDecoder
 from torchcaps.nn.dense import DenseCaps, DigitCaps
 from torchcaps.nn.layer import CapsuleLayer
 from torchcaps.nn.noise import CapsuleNoise
+from torchcaps.nn.norm import BatchNorm2d, CapsuleNorm
 from torchcaps.nn.primary import PrimaryCaps, PrimaryMatrixCaps
 from torchcaps.nn.routing import (
     DynamicRouting,
@@ -21,8 +22,10 @@ from torchcaps.nn.squash import Squash, squash
 from torchcaps.nn.text import NgramCaps, PairEvidence, WordEvidence
 
 __all__ = [
+    "BatchNorm2d",
     "CapsuleLayer",
     "CapsuleNoise",
+    "CapsuleNorm",
     "ClassCaps",
     "ConvCaps1d",
     "ConvCaps2d",

@@ -6,6 +6,7 @@ from torch import Tensor
 from torchcaps.capsules import Capsules
 from torchcaps.checks import check_count
 from torchcaps.nn.layer import CapsuleLayer
+from torchcaps.nn.norm import CapsuleNorm
 from torchcaps.nn.routing import Routing
 from torchcaps.votes import ClassVotes
 
@@ -17,10 +18,10 @@ class ClassCaps(CapsuleLayer):
         in_types: child types per position.
         num_classes: J.
         in_size, out_size: entries of a pose (16 for 4 x 4 matrices).
-        coordinates: add ((row + 0.5) / H, (column + 0.5) / W) to the votes. Made for EM, whose parents are means; where
-            they are sums (dynamic and K-Means routing) the coordinates of many children add up and every class starts
-            fully active: leave them out there.
-        routing, pose, weights, bias, normalise_weights, weight_std: see CapsuleLayer.
+        coordinates: add ((row + 0.5) / H, (column + 0.5) / W) to the votes, times this number if it is one. Made for
+            EM, whose parents are means; where they are sums (dynamic and K-Means routing) the coordinates of many
+            children add up and every class starts fully active: leave them out there.
+        routing, pose, weights, bias, normalise_weights, start, weight_std, norm: see CapsuleLayer.
 
     Shapes:
         children: poses (B, H, W, C, K) or (B, T, C, K), activations alike; mask of positions or of children
@@ -41,12 +42,14 @@ class ClassCaps(CapsuleLayer):
         out_size: int,
         *,
         routing: Routing,
-        coordinates: bool = True,
+        coordinates: bool | float = True,
         pose: str = "vector",
         weights: str = "full",
         bias: bool = False,
         normalise_weights: bool | None = None,
+        start: str | None = None,
         weight_std: float | None = None,
+        norm: CapsuleNorm | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -62,7 +65,9 @@ class ClassCaps(CapsuleLayer):
             weights=weights,
             bias=bias,
             normalise_weights=normalise_weights,
+            start=start,
             weight_std=weight_std,
+            norm=norm,
             device=device,
             dtype=dtype,
         )
@@ -80,5 +85,5 @@ class ClassCaps(CapsuleLayer):
         )
 
     def extra_repr(self) -> str:
-        coordinates = "" if self.coordinates else "coordinates=False, "
+        coordinates = "" if self.coordinates is True else f"coordinates={self.coordinates}, "
         return f"{self.in_types} types -> {self.num_parents} classes, {coordinates}{super().extra_repr()}"

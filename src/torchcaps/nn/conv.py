@@ -8,6 +8,7 @@ from torch import Tensor
 from torchcaps.capsules import Capsules
 from torchcaps.checks import check_count
 from torchcaps.nn.layer import CapsuleLayer
+from torchcaps.nn.norm import CapsuleNorm
 from torchcaps.nn.routing import Routing
 from torchcaps.votes import ConvVotes
 from torchcaps.windows import Windows, per_axis
@@ -32,7 +33,9 @@ class _ConvCaps(CapsuleLayer):
         weights: str = "full",
         bias: bool = False,
         normalise_weights: bool | None = None,
+        start: str | None = None,
         weight_std: float | None = None,
+        norm: CapsuleNorm | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -50,7 +53,9 @@ class _ConvCaps(CapsuleLayer):
             weights=weights,
             bias=bias,
             normalise_weights=normalise_weights,
+            start=start,
             weight_std=weight_std,
+            norm=norm,
             device=device,
             dtype=dtype,
         )
@@ -94,7 +99,7 @@ class ConvCaps1d(_ConvCaps):
         in_types, out_types: capsule types per position.
         in_size, out_size: entries of a pose.
         kernel_size, stride: of the window; no padding.
-        routing, pose, weights, bias, normalise_weights, weight_std: see CapsuleLayer.
+        routing, pose, weights, bias, normalise_weights, start, weight_std, norm: see CapsuleLayer.
 
     Shapes:
         children: poses (B, T, C, K), activations (B, T, C); mask (B, T), False = padding: a parent whose window
@@ -118,7 +123,7 @@ class ConvCaps2d(_ConvCaps):
         in_types, out_types: capsule types per position.
         in_size, out_size: entries of a pose (16 for 4 x 4 matrices).
         kernel_size, stride: of the window; no padding.
-        routing, pose, weights, bias, normalise_weights, weight_std: see CapsuleLayer.
+        routing, pose, weights, bias, normalise_weights, start, weight_std, norm: see CapsuleLayer.
 
     Shapes:
         children: poses (B, H, W, C, K), activations (B, H, W, C); mask (B, H, W), as in ConvCaps1d

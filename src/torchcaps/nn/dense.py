@@ -6,6 +6,7 @@ from torch import Tensor
 from torchcaps.capsules import Capsules
 from torchcaps.checks import check_count
 from torchcaps.nn.layer import CapsuleLayer
+from torchcaps.nn.norm import CapsuleNorm
 from torchcaps.nn.routing import Routing
 from torchcaps.votes import DenseVotes
 
@@ -20,7 +21,7 @@ class DenseCaps(CapsuleLayer):
         out_capsules: J.
         in_size: K, entries of a child's pose (16 for 4 x 4 matrices).
         out_size: D, entries of a parent's pose.
-        routing, pose, weights, bias, normalise_weights, weight_std: see CapsuleLayer.
+        routing, pose, weights, bias, normalise_weights, start, weight_std, norm: see CapsuleLayer.
 
     Shapes:
         children: poses (B, ..., K), activations (B, ...); mask (B, ...), False = padding
@@ -45,7 +46,9 @@ class DenseCaps(CapsuleLayer):
         weights: str = "full",
         bias: bool = False,
         normalise_weights: bool | None = None,
+        start: str | None = None,
         weight_std: float | None = None,
+        norm: CapsuleNorm | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -63,7 +66,9 @@ class DenseCaps(CapsuleLayer):
             weights=weights,
             bias=bias,
             normalise_weights=normalise_weights,
+            start=start,
             weight_std=weight_std,
+            norm=norm,
             device=device,
             dtype=dtype,
         )

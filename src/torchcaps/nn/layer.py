@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, matrix_side, normalise
 from torchcaps.checks import check_choice, check_count
+from torchcaps.nn.norm import CapsuleNorm
 from torchcaps.nn.routing import Routing
 from torchcaps.routing import RoutingResult
 from torchcaps.votes import POSES, WEIGHTS, LinearVotes, Weight
@@ -16,13 +17,16 @@ from torchcaps.votes import POSES, WEIGHTS, LinearVotes, Weight
 # Vector layers start so that children of this length keep it under uniform coupling, and longer ones grow.
 LEAST_LENGTH = 1 / 8
 MATRIX_STD = 0.1  # of matrices around the identity
+STARTS = ("identity", "small")
 
 
 class CapsuleLayer(nn.Module):
     """A layer that transforms poses into votes and routes them.
 
     Vector W start normal with variance 1/K (more where many parents share few children, so
-    that a stack of layers stays alive), matrix W as identity + 0.1 N(0, 1).
+    that a stack of layers stays alive), matrix W as identity + 0.1 N(0, 1), which makes couplings of EM hard from the
+    first step on. `start="small"` is for stacks of EM layers: uniform with standard deviation
+    sqrt(2 / ((C_in + C_out) kernel D)), so that votes start close together and couplings soft.
 
     Args:
         owners: axes that full weights start with: (I,), (kernel..., C) or (C,).
@@ -34,8 +38,10 @@ class CapsuleLayer(nn.Module):
         weights: "full", "shared" or "factorised".
         bias: add a learned vector to every vote, one per transformation.
         normalise_weights: divide every matrix by its Frobenius norm; None leaves it to the routing.
-        weight_std: standard deviation at the start, around 0 for vectors and around the identity for matrices; None for
-            the above.
+        start: "identity" (matrices alone) or "small"; None for the identity for matrices, normal for vectors.
+        weight_std: standard deviation at the start, around the identity for matrices unless they start small, else
+            around 0; None for the above.
+        norm: of the parents' poses and activation logits, an instance of its own; None for none.
     """
 
     def __init__(
@@ -51,7 +57,9 @@ class CapsuleLayer(nn.Module):
         weights: str,
         bias: bool,
         normalise_weights: bool | None,
+        start: str | None,
         weight_std: float | None,
+        norm: CapsuleNorm | None,
         device: torch.device | str | None,
         dtype: torch.dtype | None,
     ) -> None:
@@ -61,7 +69,14 @@ class CapsuleLayer(nn.Module):
         self.pose, self.weights = check_choice("pose", pose, POSES), check_choice("weights", weights, WEIGHTS)
         self.num_parents = check_count("number of parents", num_parents)
         self.in_size, self.out_size = check_count("in_size", in_size), check_count("out_size", out_size)
-        self.num_children, self.weight_std = num_children, weight_std
+        self.owners, self.num_children, self.weight_std = owners, num_children, weight_std
+        self.start = None if start is None else check_choice("start", start, STARTS)
+        if start == "identity" and pose != "matrix":
+            raise ValueError(
+                "start='identity' is for matrix poses; vector transformations start normal (None) or 'small'"
+            )
+        if norm is not None and (not isinstance(norm, CapsuleNorm) or norm.num_types != num_parents):
+            raise ValueError(f"norm must be CapsuleNorm({num_parents}), one type per parent type, got {norm!r}")
         if weight_std is not None and not 0 <= weight_std < math.inf:
             raise ValueError(f"weight_std must be a finite number of at least 0, got {weight_std!r}")
         self.normalise_weights = routing.normalise_weights if normalise_weights is None else normalise_weights
@@ -80,20 +95,30 @@ class CapsuleLayer(nn.Module):
             "bias", nn.Parameter(torch.empty(*own, num_parents, out_size, **empty)) if bias else None
         )
         routing.bind(num_parents, out_size, **empty)
-        self.routing = routing
+        self.routing, self.norm = routing, norm
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Set weights, bias and what the routing learns back to their start."""
         if self.child_weight is not None:
             _near_identity(self.child_weight, MATRIX_STD)
-        if self.pose == "matrix":
+        if self.start == "small":
+            bound = math.sqrt(3) * (self._small_std() if self.weight_std is None else self.weight_std)
+            nn.init.uniform_(self.weight, -bound, bound)
+        elif self.pose == "matrix":
             _near_identity(self.weight, MATRIX_STD if self.weight_std is None else self.weight_std)
         else:
             nn.init.normal_(self.weight, std=self._alive_std() if self.weight_std is None else self.weight_std)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
         self.routing.reset_parameters()
+        if self.norm is not None:
+            self.norm.reset_parameters()
+
+    def _small_std(self) -> float:
+        """Root of 2 / ((C_in + C_out) kernel D); shared and factorised weights count as those of one child type."""
+        in_types = self.owners[-1] if self.weights == "full" else 1
+        return math.sqrt(2 / ((in_types + self.num_parents) * math.prod(self.owners[:-1]) * self.out_size))
 
     def _alive_std(self) -> float:
         """Root of 1/K, or of the variance that keeps a stack of layers alive where that is more.
@@ -133,7 +158,7 @@ class CapsuleLayer(nn.Module):
         initial_logits: Tensor | None = None,
         return_trace: bool = False,
     ) -> RoutingResult:
-        """Route the children's votes; the result holds couplings and, on request, the trace.
+        """Route the children's votes; the result holds couplings and, on request, the trace (before the norm).
 
         Under autocast the layer works in the precision of its weights: routing needs its digits.
         """
@@ -143,7 +168,9 @@ class CapsuleLayer(nn.Module):
             children = Capsules(*(part.to(self.weight.dtype) for part in children))
         extra = {} if initial_logits is None else {"initial_logits": initial_logits}
         with torch.autocast(device_type, enabled=False) if mixed else nullcontext():
-            return self.routing(self.votes(children, mask=mask), return_trace=return_trace, **extra)
+            votes = self.votes(children, mask=mask)
+            result = self.routing(votes, return_trace=return_trace, **extra)
+            return result if self.norm is None else result.normed(self.norm, votes.window_mask)
 
     def forward(self, children: Capsules, mask: Tensor | None = None) -> Capsules:
         return self.route(children, mask=mask).capsules
@@ -152,6 +179,7 @@ class CapsuleLayer(nn.Module):
         parts = [f"{self.in_size} -> {self.out_size}", f"pose={self.pose!r}", f"weights={self.weights!r}"]
         parts += ["bias=True"] if self.bias is not None else []
         parts += ["normalise_weights=True"] if self.normalise_weights else []
+        parts += [] if self.start is None else [f"start={self.start!r}"]
         return ", ".join(parts)
 
 

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, squash
 from torchcaps.checks import check_count, check_positive
+from torchcaps.nn.norm import CapsuleNorm
 
 
 class PrimaryCaps(nn.Module):
@@ -76,6 +77,8 @@ class PrimaryMatrixCaps(nn.Module):
         num_types: capsule types per position.
         pose_size: P * P.
         kernel_size: of the convolution; 1 in the paper.
+        bias: of the convolution.
+        norm: of poses and activation logits, an instance of its own; None for none.
 
     Shapes:
         features: (B, in_channels, H, W)
@@ -93,21 +96,29 @@ class PrimaryMatrixCaps(nn.Module):
         pose_size: int = 16,
         kernel_size: int | tuple[int, int] = 1,
         *,
+        bias: bool = True,
+        norm: CapsuleNorm | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.num_types, self.pose_size = check_count("num_types", num_types), check_count("pose_size", pose_size)
-        self.conv = nn.Conv2d(in_channels, num_types * (pose_size + 1), kernel_size, device=device, dtype=dtype)
+        self.conv = nn.Conv2d(
+            in_channels, num_types * (pose_size + 1), kernel_size, bias=bias, device=device, dtype=dtype
+        )
+        self.norm = norm
 
     def reset_parameters(self) -> None:
-        """Start the convolution anew."""
+        """Start the convolution and the norm anew."""
         self.conv.reset_parameters()
+        if self.norm is not None:
+            self.norm.reset_parameters()
 
     def forward(self, features: Tensor) -> Capsules:
         channels_last = self.conv(features).permute(0, 2, 3, 1)
         poses, logits = channels_last.split([self.num_types * self.pose_size, self.num_types], dim=-1)
-        return Capsules(poses.unflatten(-1, (self.num_types, self.pose_size)), logits.sigmoid())
+        poses = poses.unflatten(-1, (self.num_types, self.pose_size))
+        return Capsules(poses, logits.sigmoid()) if self.norm is None else self.norm(poses, logits)
 
     def extra_repr(self) -> str:
         return f"num_types={self.num_types}, pose_size={self.pose_size}"

@@ -79,6 +79,11 @@ class RoutingResult:
         activations = self.capsules.activations
         return activations.logit(torch.finfo(activations.dtype).eps)
 
+    def normed(self, norm: Callable[[Tensor, Tensor, Tensor | None], Capsules], mask: Tensor | None) -> "RoutingResult":
+        """The same routing whose parents went through a norm of poses and logits; couplings and trace stay."""
+        self.capsules, self.own_logits = norm(self.capsules.poses, self.logits, mask), None
+        return self
+
     def __repr__(self) -> str:
         steps = "no trace" if self.trace is None else f"trace of {len(self.trace)} steps"
         return f"RoutingResult(poses {tuple(self.capsules.poses.shape)}, {steps})"

@@ -91,8 +91,8 @@ class Batches:
         stream = generator(self.seed, AUGMENT, epoch, step)
         self.augmentation.draw(part.start, stream)  # skips those of the images before this part
         # a random crop takes the place of the centre crop
-        prepare = self.preprocessing.before_crop if self.augmentation.crop else self.preprocessing
-        return self.augmentation(prepare(images), stream), targets
+        prepare = self.preprocessing.before_crop if self.augmentation.crop else self.preprocessing.centre_crop
+        return self.preprocessing.after_crop(self.augmentation(prepare(images), stream)), targets
 
     def raw(self, indices: Sequence[int], epoch: int = 0) -> tuple[Any, Tensor]:
         """Raw images and targets of the given examples; some sets make new ones in every epoch."""

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from torchcaps.checks import check_choice, check_count, check_positive
 from torchcaps.data.augment import Augmentation
 
-LOSSES = ("auto", "margin", "spread", "cross_entropy")
+LOSSES = ("auto", "margin", "spread", "cross_entropy", "softmax_cross_entropy")
 SCHEDULES = ("cosine", "step", "plateau", "constant")
 OPTIMIZERS = ("adamw", "sgd")
 PRECISIONS = ("no", "bf16", "fp16")
@@ -30,10 +30,11 @@ class TrainingConfig:
         warmup: share of the steps in which the learning rate rises from zero.
         clip_norm: largest norm of the gradient, None for no limit.
         ema: decay of the moving average of the weights that is evaluated and saved, None for none.
-        loss: "auto" is the model's own.
+        loss: "auto" is the model's own. Of activations "cross_entropy" is -log(a_t / sum a), "softmax_cross_entropy"
+            -log softmax(a)_t.
         spread_margin: of the spread loss, from first to last step.
         reconstruction_weight: of the summed squared error of an image.
-        inverse_temperature: of K-Means routings, from first to last step, None to leave it.
+        inverse_temperature: of K-Means and EM routings, from first to last step, None to leave it.
         class_weights: of the examples of each class; "balanced" takes the inverse of its frequency.
         early_stopping: epochs without improvement on validation after which training ends, None for never.
         precision: "no", "bf16" or "fp16" for automatic mixed precision; capsule layers keep the weights' precision.

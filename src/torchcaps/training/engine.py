@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +32,20 @@ from torchcaps.training.metrics import Tally, is_right
 from torchcaps.training.objective import class_weights, make_objective
 from torchcaps.training.optim import (
     YOUNG_STEPS,
+    fresh_statistics,
+    has_capsule_norms,
     learning_rate,
     make_optimizer,
     set_inverse_temperature,
     settle_batch_norm,
+    synchronise,
     update_average,
 )
 from torchcaps.training.processes import ProcessLost, check_replicated, interruptible, is_loss, processes
 from torchcaps.training.tracking import MetricsFile, check_trackers
 
 TRIAL_STEPS = 8
+STATISTICS_STEPS = 32  # of an epoch, from which norms take what they need for evaluation
 PLATEAU_PATIENCE = 3
 
 
@@ -117,6 +122,7 @@ class Trainer:
         )
         self.validation = None if validation is None else make_batches(validation, preprocessing, batch_size=batch_size)
         self.plain_model = model.to(self.device)
+        synchronise(model, self.accelerator.num_processes > 1)
         if isinstance(model, TextModel) and isinstance(self.batches, TextBatches):
             model.count_evidence(self.batches.rows, self.batches.targets())
         weights = class_weights(config.class_weights, self.batches.targets, model.num_classes)
@@ -199,8 +205,10 @@ class Trainer:
         """This process's micro-batches of a batch."""
         rank, num_processes = self.accelerator.process_index, self.accelerator.num_processes
         start, stop = (batch_size * r // num_processes for r in (rank, rank + 1))
-        size = max(1, -(-(stop - start) // self.config.accumulate))
-        return [slice(first, min(stop, first + size)) for first in range(start, stop, size)]
+        # as many in every process: norms wait for each other
+        num_parts = max(1, min(self.config.accumulate, batch_size // num_processes))
+        cuts = [start + (stop - start) * part // num_parts for part in range(num_parts + 1)]
+        return [slice(first, last) for first, last in pairwise(cuts) if first < last]
 
     def apply_schedules(self) -> None:
         """Set what changes with the step."""
@@ -250,6 +258,8 @@ class Trainer:
         """Validate, remember the best, write metrics, decide whether to go on."""
         progress, config = self.progress, self.config
         self.check_weights()
+        if self.validation is not None or progress.step >= progress.total_steps:
+            self.settle_statistics()
         trained, self.tally = self.reduce(self.tally), Tally.empty(self.device)
         row = {"step": progress.step, "epoch": progress.epoch + 1, "seconds": round(progress.seconds, 3)}
         row |= {"loss": trained.loss, "accuracy": trained.accuracy}
@@ -278,6 +288,20 @@ class Trainer:
             progress.stale_epochs += 1
             if progress.stale_epochs % PLATEAU_PATIENCE == 0:
                 progress.plateau_factor *= 0.5
+
+    @torch.no_grad()
+    def settle_statistics(self) -> None:
+        """Let the norms of the model that is evaluated remember what its own weights make of the training data."""
+        model, epoch = self.evaluated_model, self.progress.epoch
+        if not has_capsule_norms(model):
+            return
+        order = self.batches.order(epoch)
+        with fresh_statistics(model):
+            for step in range(min(STATISTICS_STEPS, self.batches.steps_per_epoch)):
+                indices = self.batches.indices(order, step)
+                for part in self.parts(len(indices)):
+                    images, targets = self.batches.read(indices, part, epoch=epoch, step=step)
+                    model(images.to(self.device), targets.to(self.device))
 
     @property
     def evaluated_model(self) -> Model:
@@ -422,6 +446,7 @@ class Trainer:
     def restore_best(self) -> None:
         """Leave the model with the weights that were best on validation, or with the last."""
         progress = self.progress
+        synchronise(self.plain_model, False)
         for name in ("forward", "_original_forward"):  # accelerate's, of mixed precision, which was for the training
             vars(self.plain_model).pop(name, None)
         self.plain_model.load_state_dict(self.evaluated_model.state_dict() if self.best is None else self.best)

@@ -6,7 +6,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from torchcaps.losses import activation_cross_entropy, margin_loss, reconstruction_loss, spread_loss
+from torchcaps.losses import (
+    activation_cross_entropy,
+    margin_loss,
+    reconstruction_loss,
+    softmax_cross_entropy,
+    spread_loss,
+)
 from torchcaps.models import Model, ModelOutput
 from torchcaps.schedules import spread_margin
 from torchcaps.training.config import TrainingConfig
@@ -17,8 +23,8 @@ Objective = Callable[[ModelOutput, Tensor, Tensor, float], Tensor]
 def make_objective(model: Model, config: TrainingConfig, class_weights: Tensor | None = None) -> Objective:
     """(output, images, targets, progress in [0, 1]) -> loss of each example (B,)."""
     name = model.default_loss if config.loss == "auto" else config.loss
-    if name == "spread" and model.multi_label:
-        raise ValueError("the spread loss has one true class per image; train multi-label models with loss='margin'")
+    if name in ("spread", "softmax_cross_entropy") and model.multi_label:
+        raise ValueError(f"the loss {name} has one true class per example; train multi-label models with loss='margin'")
     if not model.gives_activations and name != "cross_entropy":
         raise ValueError(f"{model.name} gives logits and trains with cross_entropy, not with {name}")
 
@@ -29,6 +35,8 @@ def make_objective(model: Model, config: TrainingConfig, class_weights: Tensor |
             start, end = config.spread_margin
             margin = spread_margin(progress, 1.0, start=start, end=end)
             return spread_loss(scores, targets, margin, reduction="none")
+        if name == "softmax_cross_entropy":
+            return softmax_cross_entropy(scores, targets, reduction="none")
         if model.multi_label:
             logits = scores if not model.gives_activations else scores.clamp(1e-6, 1 - 1e-6).logit()
             losses = functional.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="none")

@@ -1,12 +1,15 @@
 """Optimiser, what changes with the step, and moving averages of weights and batch statistics."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from torchcaps import schedules
 from torchcaps.models import Model
-from torchcaps.nn import KMeansRouting
+from torchcaps.nn import BatchNorm2d, CapsuleNorm, EMRouting, KMeansRouting
 from torchcaps.training.config import TrainingConfig
 
 BATCH_NORM_MOMENTUM = 0.1
@@ -41,11 +44,11 @@ def learning_rate(config: TrainingConfig, step: int, total_steps: int, plateau_f
 
 
 def set_inverse_temperature(model: Model, value: float) -> None:
-    """Give all K-Means routings of a model this T, and let its saved form have it."""
+    """Give all K-Means and EM routings of a model this T, and let its saved form have it."""
     for module in model.modules():
-        if isinstance(module, KMeansRouting):
+        if isinstance(module, KMeansRouting | EMRouting):
             module.options["inverse_temperature"] = value
-    if model.options.get("routing") == "kmeans":
+    if model.options.get("routing") in ("kmeans", "em"):
         model.options["routing_options"] = (model.options.get("routing_options") or {}) | {"inverse_temperature": value}
 
 
@@ -64,6 +67,49 @@ def settle_batch_norm(model: nn.Module) -> None:
 
     Without it 4 % of the variance 1 that they start from would be left after 30 steps, too much for dark images.
     """
+    for norm in _remembering(model):
+        assert norm.num_batches_tracked is not None
+        norm.momentum = max(BATCH_NORM_MOMENTUM, 1 / (1 + int(norm.num_batches_tracked)))
+
+
+def synchronise(model: nn.Module, processes: bool) -> None:
+    """Let norms take their statistics over all processes, or over this one alone."""
     for module in model.modules():
-        if isinstance(module, _BatchNorm) and module.num_batches_tracked is not None:
-            module.momentum = max(BATCH_NORM_MOMENTUM, 1 / (1 + int(module.num_batches_tracked)))
+        if isinstance(module, CapsuleNorm | BatchNorm2d):
+            module.synchronised = processes
+
+
+def has_capsule_norms(model: nn.Module) -> bool:
+    """Whether what the model remembers of batches has to be found anew before it is evaluated.
+
+    Every layer is normalised, so that small lags add up: networks stay at chance in evaluation for hundreds of steps,
+    averaged ones for more than a thousand.
+    """
+    return any(isinstance(norm, CapsuleNorm) for norm in _remembering(model))
+
+
+@contextmanager
+def fresh_statistics(model: nn.Module) -> Iterator[None]:
+    """What is put through the model inside the block, and nothing before, is what its norms remember."""
+    norms = _remembering(model)
+    momenta = [norm.momentum for norm in norms]
+    model.eval()
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # the plain mean
+        norm.train()
+    try:
+        yield
+    finally:
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+            norm.eval()
+
+
+def _remembering(model: nn.Module) -> list[_BatchNorm | CapsuleNorm]:
+    """The norms that remember the statistics of batches."""
+    return [
+        module
+        for module in model.modules()
+        if isinstance(module, _BatchNorm | CapsuleNorm) and getattr(module, "num_batches_tracked", None) is not None
+    ]

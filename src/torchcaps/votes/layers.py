@@ -1,5 +1,6 @@
 """Dense, convolutional and class layers: their weights, brought to the form that `LinearVotes` has for all."""
 
+import math
 from math import prod
 
 import torch
@@ -113,7 +114,7 @@ class ClassVotes(LinearVotes):
     Args:
         children: feature map of Capsules, poses (B, H, W, C, K) or (B, T, C, K), or the poses alone.
         weight: full (C, J, K, D), shared (J, K, D), factorised ((C, K, K'), (J, K', D)).
-        coordinates: add the coordinates.
+        coordinates: add the coordinates, times this number if it is one.
         mask: (B, H, W) or (B, H, W, C), False = the child has no votes.
         pose, weights, bias: as in DenseVotes.
 
@@ -127,7 +128,7 @@ class ClassVotes(LinearVotes):
         children: Capsules | Tensor,
         weight: Weight,
         *,
-        coordinates: bool = True,
+        coordinates: bool | float = True,
         pose: str = "vector",
         weights: str = "full",
         bias: Tensor | None = None,
@@ -136,10 +137,12 @@ class ClassVotes(LinearVotes):
         poses, activations = _feature_map(children)
         spatial, num_types = tuple(poses.shape[1:-2]), poses.shape[-2]
         transformation = _transformation(weight, bias, pose, weights, poses.shape[-1], (num_types,), "C, ")
+        if not math.isfinite(coordinates):
+            raise ValueError(f"coordinates must be True, False or a finite scale, got {coordinates!r}")
         if coordinates:
             rows, row_size = transformation["rows"], transformation["weight"].shape[-1]
             entries = [row_size - 1, 2 * row_size - 1] if pose == "matrix" else [0, 1]
-            offset = _coordinates(spatial, rows * row_size, entries, like=poses)
+            offset = float(coordinates) * _coordinates(spatial, rows * row_size, entries, like=poses)
             transformation["offset"] = offset.repeat_interleave(num_types, dim=0)
         super().__init__(
             poses.flatten(1, -2),
