@@ -63,6 +63,8 @@ class RunConfig:
         validation: share of the training data held out for choices; with 0 the last weights are taken.
         validation_instances: hold out this many instances of each class instead of a share, so that choices are made
             on objects that training never sees; for sets that know the instance of each image, such as smallNORB.
+        validation_in_turn: seeds 0, 1, ... hold out one instance after the other, each once in a round; otherwise the
+            seed draws them.
         training: how to train; a crop in its augmentation is random in training and central in evaluation.
     """
 
@@ -77,6 +79,7 @@ class RunConfig:
     num_test: int | None = None
     validation: float = 0.1
     validation_instances: int = 0
+    validation_in_turn: bool = False
     training: TrainingConfig = field(default_factory=TrainingConfig)
 
     def __post_init__(self) -> None:
@@ -204,7 +207,9 @@ def hold_out(config: RunConfig, train: LabelledSet) -> tuple[LabelledSet, Labell
     if config.validation_instances:
         if not isinstance(train, ImageSet):
             raise ValueError(f"validation_instances is for images that show instances; {config.data} holds texts")
-        return validation_by_instance(train, config.validation_instances, seed=config.training.seed)
+        return validation_by_instance(
+            train, config.validation_instances, seed=config.training.seed, in_turn=config.validation_in_turn
+        )
     if config.validation == 0:
         return train, None
     return split_validation(train, config.validation, config.training.seed)

@@ -71,13 +71,17 @@ def unseen_instances(image_set: ImageSet, instances: Collection[int]) -> tuple[I
     return _divide(image_set, is_unseen_N)
 
 
-def validation_by_instance(image_set: ImageSet, num_instances: int = 1, *, seed: int = 0) -> tuple[ImageSet, ImageSet]:
+def validation_by_instance(
+    image_set: ImageSet, num_instances: int = 1, *, seed: int = 0, in_turn: bool = False
+) -> tuple[ImageSet, ImageSet]:
     """Hold out whole instances for validation: the validation images show objects that training never sees.
 
     Args:
         image_set: training images whose instances are known.
         num_instances: instances of each class that become validation images.
         seed: the same seed chooses the same instances.
+        in_turn: instances are held out in their order, so that seeds 0, 1, ... hold out each of them once; otherwise
+            they are drawn.
 
     Returns:
         The training part and the validation part.
@@ -99,7 +103,8 @@ def validation_by_instance(image_set: ImageSet, num_instances: int = 1, *, seed:
                 f"class {image_set.class_names[label]!r} has {len(instances)} instances, so {num_instances} cannot be "
                 "held out and leave one to train on; hold out fewer"
             )
-        chosen = generator.permutation(instances)[:num_instances]
+        chosen = np.roll(instances, -seed * num_instances) if in_turn else generator.permutation(instances)
+        chosen = chosen[:num_instances]
         is_held_out_N |= is_of_class_N & np.isin(instance_N, chosen)
     return _divide(image_set, is_held_out_N)
 
