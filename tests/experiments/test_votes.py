@@ -65,7 +65,10 @@ def test_more_iterations_go_on_from_the_same_ones(model):
 
 def test_answers_are_compared_where_they_mean_the_same(model):
     assert set(votes.other_routings(model.class_capsules.routing)) == {"K-Means", "entropy", "uniform"}
-    matrix = create_model("matrix-capsnet-small", image_shape=(1, 32, 32), num_classes=3).eval()
+    routing = {"num_iterations": 2}
+    matrix = create_model(
+        "matrix-capsnet-small", image_shape=(1, 32, 32), num_classes=3, routing_options=routing
+    ).eval()
     others = votes.other_routings(matrix.class_capsules.routing)
     assert set(others) == {"uniform"}
     routed = route_classes(matrix, torch.rand(1, 32, 32), others["uniform"])

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from torchcaps.training.checkpoint import (
 )
 from torchcaps.training.engine import Trainer
 from torchcaps.training.objective import class_weights, example_weights, make_objective
-from torchcaps.training.optim import learning_rate
+from torchcaps.training.optim import fresh_statistics, learning_rate
 from torchcaps.training.tracking import MetricsFile
 
 CONFIG = TrainingConfig(epochs=2, batch_size=16, augmentation=Augmentation(shift=1), learning_rate=1e-2)
@@ -197,11 +198,52 @@ def test_an_end_anywhere_at_the_end_of_an_epoch_neither_loses_nor_doubles_a_row(
 
 def test_accumulation_gives_the_same_step():
     config = replace(CONFIG, epochs=1, ema=None, optimizer="sgd", learning_rate=1e-3)
-    start, one, three = new_model(), *(train(config=replace(config, accumulate=number))[0] for number in (1, 3))
+    start, one, three = (new_model(variant="paper") for _ in range(3))  # norms would see other batches
+    for model, number in ((one, 1), (three, 3)):
+        train(model, replace(config, accumulate=number))
     moved = max(float((a - b).detach().abs().max()) for a, b in zip(start.parameters(), one.parameters(), strict=True))
     assert moved > 1e-3
     for a, b in zip(one.parameters(), three.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0.01 * moved)
+
+
+def test_all_processes_cut_a_batch_into_as_many_parts():
+    trainer = Trainer(new_model(), stripes(), None, replace(CONFIG, accumulate=3))
+    for num_processes in (1, 2, 3):
+        for size in range(num_processes, 20):
+            cut = []
+            for rank in range(num_processes):
+                trainer.accelerator = SimpleNamespace(process_index=rank, num_processes=num_processes)
+                cut.append(trainer.parts(size))
+            assert len({len(parts) for parts in cut}) == 1
+            assert [i for parts in cut for part in parts for i in range(size)[part]] == list(range(size))
+
+
+@pytest.mark.parametrize("ema", [None, 0.999])
+def test_norms_remember_what_the_final_weights_make_of_the_data(ema):
+    """Running statistics would lag behind weights that move fast, and further behind averaged ones."""
+    trainer = Trainer(new_model(), stripes(), None, replace(CONFIG, epochs=1, ema=ema))
+    trainer.run()
+    model, batches = trainer.plain_model, trainer.batches
+    remembered = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    with fresh_statistics(model), torch.no_grad():
+        for step in range(batches.steps_per_epoch):
+            indices = batches.indices(batches.order(0), step)
+            model(batches.read(indices, slice(0, len(indices)), epoch=0, step=step)[0])
+    assert remembered.keys() == dict(model.named_buffers()).keys() != set()
+    for name, buffer in model.named_buffers():
+        torch.testing.assert_close(buffer, remembered[name])
+    assert int(model.conv1.norm.num_batches_tracked) == batches.steps_per_epoch
+    assert not any(module.training for module in model.modules())
+    assert model.conv1.norm.momentum is not None
+
+
+def test_em_follows_the_inverse_temperature():
+    model = new_model(routing_options={"num_iterations": 2})
+    fit(model, stripes(), None, replace(CONFIG, inverse_temperature=(0.1, 1.0)))
+    last = inverse_temperature(11, 12, start=0.1, end=1.0)
+    assert model.class_capsules.routing.options["inverse_temperature"] == pytest.approx(last)
+    assert model.options["routing_options"]["inverse_temperature"] == pytest.approx(last)
 
 
 def test_minutes_fix_the_number_of_steps(tmp_path, monkeypatch):

@@ -27,7 +27,7 @@ def test_reconstruction_is_a_sum_over_pixels():
 
 def test_the_margin_grows_from_first_to_last_step():
     model, images, targets = new_model(), torch.rand(3, 1, 19, 19), torch.tensor([0, 1, 1])
-    output, objective = model(images), make_objective(model, replace(CONFIG, spread_margin=(0.2, 0.9)))
+    output, objective = model(images), make_objective(model, replace(CONFIG, loss="spread", spread_margin=(0.2, 0.9)))
     for progress, margin in ((0.0, 0.2), (1.0, 0.9)):
         expected = spread_loss(output.scores, targets, margin, reduction="none")
         torch.testing.assert_close(objective(output, images, targets, progress), expected)
@@ -44,8 +44,9 @@ def test_a_class_that_is_hardly_there_still_learns():
 
 def test_losses_that_do_not_fit_are_refused():
     several = create_model("matrix-capsnet-small", image_shape=(1, 19, 19), num_classes=3, multi_label=True)
-    with pytest.raises(ValueError, match="one true class per image; train multi-label models with loss='margin'"):
-        make_objective(several, replace(CONFIG, loss="spread"))
+    for loss in ("spread", "softmax_cross_entropy"):
+        with pytest.raises(ValueError, match="one true class per example; train multi-label models with loss='margin'"):
+            make_objective(several, replace(CONFIG, loss=loss))
     make_objective(several, CONFIG)  # its own loss fits
     with pytest.raises(ValueError, match="gives logits and trains with cross_entropy, not with margin"):
         make_objective(new_model("cnn-small"), replace(CONFIG, loss="margin"))

@@ -28,10 +28,31 @@ test_engine.train(model, config, folder=Path({folder!r}))
 """
 
 
-def train(folder: Path, num_processes: int, routing: str) -> tuple[dict, list[dict]]:
-    """The last state and the metrics of 24 steps of 16 images."""
+PRECISE_SCRIPT = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+import torch
+import test_engine
+from torchcaps.models import {kind}
+torch.set_num_threads(1)
+
+class Precise({kind}):
+    def forward(self, images, classes=None):
+        return super().forward(images.double(), classes)
+
+config = replace(test_engine.CONFIG, epochs=2, optimizer="sgd", learning_rate=1e-2)
+torch.manual_seed(0)
+model = Precise(image_shape=(1, 19, 19), num_classes=2, **{options!r}).double()
+test_engine.train(model, config, folder=Path({folder!r}))
+"""
+
+
+def train(folder: Path, num_processes: int, template: str = SCRIPT, **names) -> tuple[dict, list[dict]]:
+    """The last state and the metrics of steps of 16 images."""
     script = folder.parent / f"{folder.name}.py"
-    script.write_text(SCRIPT.format(tests=os.path.dirname(__file__), folder=str(folder), routing=routing))
+    script.write_text(template.format(tests=os.path.dirname(__file__), folder=str(folder), **names))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(num_processes)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     subprocess.run([*command, str(script)], check=True, capture_output=True, env=environment, timeout=1200)
@@ -41,8 +62,8 @@ def train(folder: Path, num_processes: int, routing: str) -> tuple[dict, list[di
 
 def test_two_processes_give_the_weights_of_one(tmp_path):
     # dynamic routing: the gradients of EM are so steep at the start that rounding alone tells runs apart in 20 steps
-    one, one_rows = train(tmp_path / "one", 1, "dynamic")
-    two, two_rows = train(tmp_path / "two", 2, "dynamic")
+    one, one_rows = train(tmp_path / "one", 1, routing="dynamic")
+    two, two_rows = train(tmp_path / "two", 2, routing="dynamic")
     for name, tensor in one.items():
         if name.startswith("model."):
             torch.testing.assert_close(two[name], tensor, rtol=1e-4, atol=1e-5)
@@ -51,6 +72,21 @@ def test_two_processes_give_the_weights_of_one(tmp_path):
         assert abs(a["loss"] - b["loss"]) < 1e-3 * a["loss"]
         assert a["step"] == b["step"]
         assert abs(a["validation_accuracy"] - b["validation_accuracy"]) <= 1 / 32
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("MatrixCapsNetSmall", {"channels": 4, "types": (2, 2, 2), "routing_options": {"num_iterations": 2}}),
+        ("CapsNetSmall", {}),
+    ],
+)
+def test_norms_take_the_statistics_of_all_processes(kind, options, tmp_path):
+    one, _ = train(tmp_path / "one", 1, PRECISE_SCRIPT, kind=kind, options=options)
+    two, _ = train(tmp_path / "two", 2, PRECISE_SCRIPT, kind=kind, options=options)
+    for name, tensor in one.items():
+        if name.startswith(("model.", "average.")):
+            torch.testing.assert_close(two[name], tensor, rtol=1e-11, atol=1e-12, msg=f"{name} differs")
 
 
 LAUNCHERS = {

@@ -88,7 +88,7 @@ class MatrixCapsNet(ImageModel):
     Example:
         >>> model = MatrixCapsNet(image_shape=(2, 32, 32), num_classes=5)
         >>> sum(parameter.numel() for parameter in model.parameters())
-        316746
+        316820
         >>> model = MatrixCapsNet(image_shape=(2, 32, 32), num_classes=5, variant="paper")
         >>> sum(parameter.numel() for parameter in model.parameters())
         317194
@@ -159,7 +159,9 @@ class MatrixCapsNet(ImageModel):
         self.features = matrix_stem(image_shape[0], channels, batch_norm=batch_norm, is_published=is_published)
         is_weighed = new_routing().weighs_children
         self.noise = CapsuleNoise(dropout=capsule_dropout, pose_noise=pose_noise, drop_poses=not is_weighed)
-        self.primary = PrimaryMatrixCaps(channels, first, size, bias=is_published, norm=new_norm(first, affine=True))
+        self.primary = PrimaryMatrixCaps(
+            channels, first, size, bias=is_published, norm=new_norm(first, pose_affine=True, logit_affine=is_weighed)
+        )
         if not is_published:
             nn.init.xavier_uniform_(self.primary.conv.weight)
         self.conv1 = ConvCaps2d(first, second, size, size, 3, 2, routing=new_routing(), norm=new_norm(second), **layer)
@@ -168,7 +170,7 @@ class MatrixCapsNet(ImageModel):
             *(third, num_classes, size, size),
             coordinates=usual.coordinates if coordinates is None else coordinates,
             routing=new_routing(),
-            norm=new_norm(num_classes, affine=True, shared=norm == "example"),
+            norm=new_norm(num_classes, logit_affine=True, shared=norm == "example"),
             **layer,
         )
 
@@ -189,7 +191,7 @@ class MatrixCapsNet(ImageModel):
 
 
 class MatrixCapsNetSmall(MatrixCapsNet):
-    """The small form: A = 64, B = 8, C = D = 16; 68,714 parameters with two cameras and five classes.
+    """The small form: A = 64, B = 8, C = D = 16; 68,724 parameters with two cameras and five classes.
 
     As published ("paper") it has 68,754.
     """

@@ -21,8 +21,9 @@ class CapsuleNorm(nn.Module):
     Args:
         num_types: C.
         statistics: "batch", or "example": each example by itself, in training and evaluation alike.
-        affine: learn a scale and a shift per type, of poses and of logits. Classes need it: a plain norm gives every
-            class the same mean, however rare it is, and the shift is where its frequency is learned.
+        pose_affine: learn a scale and a shift of poses per type.
+        logit_affine: the same of logits. Classes need it: a plain norm gives every class the same mean, however rare it
+            is, and the shift is where its frequency is learned.
         shared: one mean and variance for all types together, for types that have one value in an example.
         eps: added to variances.
         momentum: weight of a new batch in what is remembered; None for the plain mean of all batches.
@@ -50,7 +51,8 @@ class CapsuleNorm(nn.Module):
         num_types: int,
         *,
         statistics: str = "batch",
-        affine: bool = False,
+        pose_affine: bool = False,
+        logit_affine: bool = False,
         shared: bool = False,
         eps: float = 1e-5,
         momentum: float | None = 0.1,
@@ -63,8 +65,10 @@ class CapsuleNorm(nn.Module):
         self.shared, self.eps, self.momentum = shared, check_positive("eps", eps), momentum
         self.synchronised = False
         empty = {"device": device, "dtype": dtype}
-        for name in ("pose_scale", "pose_shift", "logit_scale", "logit_shift"):
-            self.register_parameter(name, nn.Parameter(torch.empty(num_types, **empty)) if affine else None)
+        for part, is_affine in (("pose", pose_affine), ("logit", logit_affine)):
+            for name in ("scale", "shift"):
+                parameter = nn.Parameter(torch.empty(num_types, **empty)) if is_affine else None
+                self.register_parameter(f"{part}_{name}", parameter)
         num_groups = 1 if shared else num_types
         if statistics == "batch":
             # mean and variance of poses, mean and variance of logits
@@ -147,7 +151,7 @@ class CapsuleNorm(nn.Module):
                 out = self._standardised(grouped, mean, variance)
                 mean, variance = grouped.detach().view(-1), (grouped.detach().view(-1) - mean).square()
             else:
-                out, mean, variance = batch_standardised(grouped, self.eps, self.synchronised)
+                out, mean, variance, _ = batch_standardised(grouped, self.eps, self.synchronised)
             out = out.reshape(values_NCD.shape)
             if rows_BN is not None:
                 out = part_BNCD.new_zeros(part_BNCD.shape).masked_scatter(rows_BN[..., None, None], out)
@@ -155,8 +159,11 @@ class CapsuleNorm(nn.Module):
             found += [mean, variance]
         with torch.no_grad():
             self.num_batches_tracked += 1
-            weight = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
-            self.running.lerp_(torch.stack(found).to(self.running.dtype), weight)
+            weight = 1 / int(self.num_batches_tracked) if self.momentum is None else self.momentum
+            moved = torch.stack(found).to(self.running.dtype) - self.running
+            # batches differ in their means, too: the variance of all is more than the mean of theirs
+            self.running += weight * moved
+            self.running[1::2] += weight * (1 - weight) * moved[::2].square()
         return normed
 
     def _check(self, poses: Tensor, logits: Tensor, mask: Tensor | None) -> None:
@@ -170,8 +177,8 @@ class CapsuleNorm(nn.Module):
 
     def extra_repr(self) -> str:
         parts = [str(self.num_types), f"statistics={self.statistics!r}"]
-        parts += [f"{name}=True" for name in ("shared",) if getattr(self, name)]
-        return ", ".join([*parts, *(["affine=True"] if self.pose_scale is not None else [])])
+        parts += [f"{part}_affine=True" for part in ("pose", "logit") if getattr(self, f"{part}_scale") is not None]
+        return ", ".join([*parts, *(["shared=True"] if self.shared else [])])
 
 
 class BatchNorm2d(nn.BatchNorm2d):
@@ -183,37 +190,43 @@ class BatchNorm2d(nn.BatchNorm2d):
         if not (self.training and self.synchronised):
             return super().forward(input)
         rows_NCL = input.flatten(2)
-        out, mean, variance = batch_standardised(rows_NCL, self.eps, True)
+        out, mean, variance, count = batch_standardised(rows_NCL, self.eps, True)
         if self.running_mean is not None and self.running_var is not None and self.num_batches_tracked is not None:
             with torch.no_grad():
                 self.num_batches_tracked += 1
-                weight = 1 / self.num_batches_tracked if self.momentum is None else self.momentum
+                weight = 1 / int(self.num_batches_tracked) if self.momentum is None else self.momentum
                 self.running_mean.lerp_(mean, weight)
-                self.running_var.lerp_(variance, weight)
+                self.running_var.lerp_(variance * count / (count - 1), weight)
         if self.affine:
             out = torch.addcmul(self.bias.unsqueeze(-1), out, self.weight.unsqueeze(-1))
         return out.view_as(input)
 
 
-def batch_standardised(values_NCL: Tensor, eps: float, synchronised: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Values less their mean, over the root of their variance plus eps, channel by channel; mean and variance (C,).
+def batch_standardised(
+    values_NCL: Tensor, eps: float, synchronised: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor | int]:
+    """Values less their mean, over the root of their variance plus eps, channel by channel.
 
     Args:
         values_NCL: (N, C, L); a channel's statistics are over N and L.
         eps: added to the variance.
         synchronised: over the values of all processes.
+
+    Returns:
+        The values, their mean and variance (C,), which carry no gradient, and the number of values of a channel.
     """
     if synchronised:
         count = _sum_of_processes(values_NCL.new_tensor(values_NCL.shape[0] * values_NCL.shape[2])).clamp_min(1)
         mean = _sum_of_processes(values_NCL.sum((0, 2))) / count
         centred_NCL = values_NCL - mean.unsqueeze(-1)
         variance = _sum_of_processes(centred_NCL.square().sum((0, 2))) / count
-        return centred_NCL * (variance + eps).rsqrt().unsqueeze(-1), mean.detach(), variance.detach()
+        return centred_NCL * (variance + eps).rsqrt().unsqueeze(-1), mean.detach(), variance.detach(), count
     if values_NCL.shape[0] == 0:  # nothing that exists
         nothing = values_NCL.new_zeros(values_NCL.shape[1])
-        return values_NCL, nothing, nothing + 1
+        return values_NCL, nothing, nothing + 1, 0
     out, mean, inverse = torch.native_batch_norm(values_NCL, None, None, None, None, True, 0.0, eps)
-    return out, mean.detach(), (inverse.detach().square().reciprocal() - eps).clamp_min(0)
+    variance = (inverse.detach().square().reciprocal() - eps).clamp_min(0)
+    return out, mean.detach(), variance, values_NCL.shape[0] * values_NCL.shape[2]
 
 
 def _sum_of_processes(tensor: Tensor) -> Tensor:

@@ -40,6 +40,8 @@ def tensors_of(output: Any) -> Iterator[Tensor]:
         yield output
     elif isinstance(output, RoutingResult):
         yield from output.capsules
+        if output.own_logits is not None:
+            yield output.own_logits
     elif isinstance(output, tuple):
         for part in output:
             yield from tensors_of(part)

@@ -46,7 +46,8 @@ def make_objective(model: Model, config: TrainingConfig, class_weights: Tensor |
         return functional.cross_entropy(scores, targets, reduction="none")
 
     def objective(output: ModelOutput, images: Tensor, targets: Tensor, progress: float) -> Tensor:
-        loss = classification(output.scores.float(), targets, progress)
+        precise = torch.promote_types(output.scores.dtype, torch.float32)
+        loss = classification(output.scores.to(precise), targets, progress)
         if class_weights is not None:
             loss = loss * example_weights(class_weights, targets)
         if output.reconstruction is None:
