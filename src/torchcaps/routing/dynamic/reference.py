@@ -19,7 +19,7 @@ def dynamic(problem: Problem) -> RoutingResult:
     amendment_BI1 = problem.slot_weights()
     trace = []
     for iteration in range(options.num_iterations):
-        coupling_BIJ = competition.softmax(logits_BIJ)
+        coupling_BIJ = competition.softmax(logits_BIJ) if iteration else competition.first(problem.initial_logits)
         if amendment_BI1 is not None:
             coupling_BIJ = coupling_BIJ * amendment_BI1
         if options.detach_couplings:

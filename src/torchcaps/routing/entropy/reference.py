@@ -13,11 +13,10 @@ def entropy(problem: Problem) -> RoutingResult:
     """Solve an entropy-routing problem in eager torch."""
     alphas, competition = problem.options.alpha, problem.compete()
     votes_BIJD = problem.votes.materialise()
-    logits_BIJ = problem.first_logits()
     amendment_BI1 = problem.slot_weights()
     trace = []
     for iteration, alpha in enumerate(alphas):
-        coupling_BIJ = competition.softmax(logits_BIJ)
+        coupling_BIJ = competition.softmax(logits_BIJ) if iteration else competition.first(problem.initial_logits)
         if amendment_BI1 is not None:
             coupling_BIJ = coupling_BIJ * amendment_BI1
         sums_BJD = weighted_sum(coupling_BIJ, votes_BIJD)
