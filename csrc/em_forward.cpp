@@ -189,13 +189,17 @@ class Forward {
         const Vec<T> origin = again ? origins[at] : centre[at];
         const Vec<T> first = sums.first[at] * inverse;
         Vec<T> move = first - origin * (one - share);
-        if (damping > 0) move = (T(1) - damping) * move + damping * ((t > 0 ? centre[at] : zero) - origin);
+        Vec<T> mean = origin + move;
+        if (damping > 0) {
+          mean = (T(1) - damping) * mean + damping * (t > 0 ? centre[at] : zero);
+          move = mean - origin;
+        }
         const Vec<T> spread = sums.second[at] * inverse - move * (first + first - move * share);
         const Vec<T> variance = max(spread, zero) + epsilon;
-        record.mean()[h] = origin + move;
+        record.mean()[h] = mean;
         record.variance()[h] = variance;
         if (again) continue;
-        origins[at] = origin + move;
+        origins[at] = mean;
         const auto harmed = (move * move > recentre_limit<T> * variance) & ~starved;
         for (int lane = 0; lane < Simd<T>::width; lane++) far |= harmed[lane] != 0;
       }

@@ -126,7 +126,7 @@ class Field:
         )
 
     def groups(self, b):
-        """Links that compete with each other: those of one child; under "window" of one slot; to one type of parents."""
+        """Links that compete with each other: those of one child, of one slot, or of one child to one type."""
         _, num_positions, num_slots, num_types, _ = self.sizes
         groups = {}
         for s, n, j in product(range(num_positions), range(num_slots), range(num_types)):

@@ -80,7 +80,9 @@ CHANGES = {
     "amend, partial, logits": lambda: with_logits(partially(amended(dense_case(mask=True)))),
     **every("conv amend", lambda: amended(conv_case(mask=True))),
     **every("conv partial", lambda: partially(conv_case(num_parents=3, window_mask=True))),
-    **every("conv amend, partial, logits", lambda: with_logits(partially(amended(conv_case(mask=True, num_parents=3))))),
+    **every(
+        "conv amend, partial, logits", lambda: with_logits(partially(amended(conv_case(mask=True, num_parents=3))))
+    ),
 }
 
 

@@ -14,7 +14,7 @@ from torchcaps.routing.competition import KINDS, Competition
 from torchcaps.votes import ConvVotes
 
 every_routing = pytest.mark.parametrize("name", list(ALL))
-on_each_backend = pytest.mark.parametrize("backend", ["reference", "auto"])  # "auto" takes EM's kernel where it is built
+on_each_backend = pytest.mark.parametrize("backend", ["reference", "auto"])  # "auto" takes EM's kernel if it is built
 STEADY = {"lambda_schedule": 0.01, "cost_scale": "paper"}  # EM: nothing depends on the iteration or on other types
 
 

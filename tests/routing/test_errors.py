@@ -90,7 +90,9 @@ def test_initial_logits(name):
 
 @every_routing
 def test_competition_and_backend(name):
-    with raises(ValueError, "competition must be one of 'window', 'global', 'position'", "got 'globl'", "did you mean 'global'?"):
+    with raises(
+        ValueError, "competition must be one of 'window', 'global', 'position'", "got 'globl'", "did you mean 'global'?"
+    ):
         ROUTINGS[name](VOTES, competition="globl")
     with raises(ValueError, "backend must be one of 'auto', 'fused', 'chunked', 'reference'", "mean 'reference'?"):
         ROUTINGS[name](VOTES, backend="refrence")
@@ -174,8 +176,8 @@ def test_partial(name):
 
 @pytest.mark.parametrize(
     ("name", "option"),
-    [("dynamic", "squash_k"), ("uniform", "squash_k"), ("kmeans", "squash_k"), ("kmeans", "inverse_temperature"), ("em", "inverse_temperature"),
-     ("entropy", "alpha"), ("em", "eps_var"), ("em", "lambda_schedule")],
+    [("dynamic", "squash_k"), ("uniform", "squash_k"), ("kmeans", "squash_k"), ("kmeans", "inverse_temperature"),
+     ("em", "inverse_temperature"), ("entropy", "alpha"), ("em", "eps_var"), ("em", "lambda_schedule")],
 )  # fmt: skip
 def test_positive_numbers(name, option):
     for wrong in (0.0, -1.0, float("inf"), float("nan")):

@@ -46,7 +46,7 @@ def problems(draw, scales=(0.01, 0.3, 1.0, 3.0, 10.0), least_children: int = 1) 
 
 
 def starts_elsewhere(votes: Votes, logits: Tensor | None, competition: str) -> bool:
-    """Whether the first couplings, 1 / J each, are none that positions could share: nothing is promised for that step."""
+    """Whether the first couplings, 1 / J each, are no shares of positions: nothing is promised for that step."""
     return competition == "position" and logits is None and votes.windows is not None
 
 

@@ -49,7 +49,9 @@ def test_tempered_e_step(make, activation, inverse_temperature):
 
 @pytest.mark.parametrize("damping", [0.1, 0.9])
 @pytest.mark.parametrize("activation", ["mdl", "mixing", "entropy"])
-@pytest.mark.parametrize("name", ["plain", "logits, mask", "dense full", "conv mask, window mask-global", "conv-position"])
+@pytest.mark.parametrize(
+    "name", ["plain", "logits, mask", "dense full", "conv mask, window mask-global", "conv-position"]
+)
 def test_damped_means(name, activation, damping):
     assert_em(SITUATIONS[name], activation=activation, damping=damping, eps_var=0.1)
 
@@ -223,7 +225,9 @@ def test_messages():
     ):
         em_routing(votes, activations, **betas, activation="mix")
     for damping in (1, -0.1, float("nan"), True, "0.1"):
-        with pytest.raises(ValueError, match=r"damping must be a number in \[0, 1\), the share of the old mean, 0 for none, "):
+        with pytest.raises(
+            ValueError, match=r"damping must be a number in \[0, 1\), the share of the old mean, 0 for none, "
+        ):
             em_routing(votes, activations, **betas, damping=damping)
     with pytest.raises(ValueError, match="cost_scale must be one of 'mass', 'paper', got 'size'"):
         em_routing(votes, activations, **betas, cost_scale="size")

@@ -92,9 +92,9 @@ def em_routing(
             first couplings 1 / J.
         initial_logits, mask, backend, return_trace: as in :func:`dynamic_routing`. The trace's objective is the
             negative log-likelihood, at inverse temperature T the free energy
-            :math:`-\frac{1}{T} \sum_i a_i \ln \sum_j (a_j p_{ij})^T`, j the parents that compete for i (under "position"
-            summed over types, each with a logarithm of its own); only "mixing" with one fixed T promises that it falls,
-            under any competition and damping, while variances are far above eps_var.
+            :math:`-\frac{1}{T} \sum_i a_i \ln \sum_j (a_j p_{ij})^T`; under "position" the inner sum is over positions,
+            the outer one over children and types. Only "mixing" with one fixed T promises that it falls, under any
+            competition and damping, while variances are far above eps_var.
 
     Shapes:
         capsules: poses mu (B, *positions, J, D), activations (B, *positions, J)

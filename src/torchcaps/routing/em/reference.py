@@ -22,14 +22,13 @@ def em(problem: Problem) -> RoutingResult:
     activations_BI1 = votes.slots(activations_BI).unsqueeze(-1)
     coupling_BIJ = competition.first(problem.initial_logits)
     mass_scale, kappa = cost_scale(problem, coupling_BIJ)
-    mean_BJD, trace = None, []
+    old_BJD, trace = None, []
     for iteration, sharpness in enumerate(options.lambdas):
         # M-step: fit a Gaussian to the votes of each parent
         weighted_BIJ = coupling_BIJ * activations_BI1
         mass_BJ = weighted_BIJ.sum(-2)
         share_BIJ = weighted_BIJ / mass_BJ.clamp_min(LEAST_MASS).unsqueeze(-2)
-        new_BJD = weighted_sum(share_BIJ, votes_BIJD)
-        mean_BJD = damped(new_BJD, mean_BJD, options)
+        mean_BJD = damped(weighted_sum(share_BIJ, votes_BIJD), old_BJD, options)
         deviation_BIJD = (votes_BIJD - mean_BJD.unsqueeze(-3)).square()
         variance_BJD = weighted_sum(share_BIJ, deviation_BIJD) + options.eps_var
         logit_BJ = activation_logit(options, sharpness * kappa, mass_BJ, variance_BJD, mass_scale)
@@ -46,6 +45,7 @@ def em(problem: Problem) -> RoutingResult:
             likelihood_B = competition.log_partition(logits_BIJ, activations_BI) / inverse_temperature
             step = coupling_BIJ, mean_BJD, of_existing(log_activation_BJ.exp(), votes.window_mask), -likelihood_B
             trace.append(TraceStep(*(value.detach() for value in step)))
+        old_BJD = mean_BJD
         if not last:
             coupling_BIJ = competition.softmax(logits_BIJ.detach() if options.detach_couplings else logits_BIJ)
     capsules = Capsules(mean_BJD, of_existing(log_activation_BJ.exp(), votes.window_mask))
