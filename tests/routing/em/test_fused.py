@@ -184,6 +184,16 @@ def test_damped_means_of_starved_parents():
             assert_like_reference(votes, leaves, damping=0.2, **options)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_damped_means_of_no_votes_are_zero(dtype):
+    votes, leaves = conv_matrix()
+    leaves = {name: leaf.to(dtype) for name, leaf in leaves.items()} | {
+        "activations": torch.zeros(2, 5, 5, 3).to(dtype)
+    }
+    betas = {name: leaves.pop(name) for name in ("beta_a", "beta_u")}
+    assert not em_routing(votes(**leaves), **betas, damping=0.1, backend="fused").capsules.poses.any()
+
+
 def test_damped_means_in_float32():
     """Far from 0 the damped mean is far from all votes, at first and then less and less."""
     votes, leaves = conv_matrix(spatial=(7, 7), num_types=8, num_parents=16)
