@@ -201,7 +201,9 @@ class Backward {
   void prepare(Worker& shared, Worker& self, int64_t first, int64_t w, int64_t t, T total) const {
     const int64_t example = first + w / votes_.windows;
     const int size = layout_.size;
-    const T least = T(smallest_mass), epsilon = T(options_.variance_epsilon), damping = T(options_.damping);
+    const T least = T(smallest_mass), epsilon = T(options_.variance_epsilon);
+    const T old_share = T(options_.damping), new_share = T(1 - options_.damping);
+    const T stretch = T(options_.damping / (1 - options_.damping));
     const Vec<T>* now = load_records(self, 0, first, w, t);
     const Vec<T>* start = load_records(self, 2, first, w, 0);
     const Gaussians<T> gaussians(shared.gaussians + w * Gaussians<T>::registers(layout_), layout_);
@@ -221,16 +223,16 @@ class Backward {
         const Vec<T> mean = found.mean()[h - v * size], variance = found.variance()[h - v * size];
         const Vec<T> grad_variance = arriving.variance[h] + per_precision / variance;
         Vec<T> grad_mean = arriving.mean[h], lag{};  // of the damped mean behind the new one
-        if (damping > 0) {
-          lag = damping / (T(1) - damping) * (mean - (t > 0 ? gaussians.mean[h] : zero));
+        if (options_.damping > 0) {
+          lag = stretch * (mean - (t > 0 ? gaussians.mean[h] : zero));
           grad_mean -= T(2) * grad_variance * lag;
         }
         Vec<T> linear = inverse * (grad_mean - T(2) * grad_variance * mean * missing);
         const Vec<T> quadratic = inverse * grad_variance;
-        if (damping > 0) {
+        if (options_.damping > 0) {
           // the rest belongs to the mean of iteration t - 1, and waits here for what its E-step brings
-          arriving.mean[h] = damping * (grad_mean - T(2) * grad_variance * mean * missing);
-          linear *= T(1) - damping;
+          arriving.mean[h] = old_share * (grad_mean - T(2) * grad_variance * mean * missing);
+          linear *= new_share;
           constant -= starved ? zero : linear * lag;
         }
         constant += starved ? linear * mean : quadratic * (epsilon - variance);

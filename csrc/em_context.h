@@ -50,8 +50,8 @@ struct Context {
   const Shape shape;
   const Plan plan;
   const int threads;
-  const bool global;    // all windows and types compete once
-  const bool position;  // all windows compete, once for each type
+  const bool global;         // all windows and types compete, once
+  const bool position;       // all windows compete, once for each type
   const int most_competing;  // sights
   Arena::Frame frame;
   const int64_t weight_registers;  // of one packed transformation

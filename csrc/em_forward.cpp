@@ -174,7 +174,8 @@ class Forward {
     const Sums<T> sums(shared.sums + w * Sums<T>::registers(layout_), layout_);
     const Vec<T>* centre = shared.gaussians + w * Gaussians<T>::registers(layout_);
     Vec<T>* origins = shared.origin + w * layout_.entries();
-    const T least = T(smallest_mass), epsilon = T(options_.variance_epsilon), damping = T(options_.damping);
+    const T least = T(smallest_mass), epsilon = T(options_.variance_epsilon);
+    const T old_share = T(options_.damping), new_share = T(1 - options_.damping);
     const Vec<T> zero{}, one = zero + T(1);
     bool far = false;
     for (int v = 0; v < layout_.vectors; v++) {
@@ -190,8 +191,8 @@ class Forward {
         const Vec<T> first = sums.first[at] * inverse;
         Vec<T> move = first - origin * (one - share);
         Vec<T> mean = origin + move;
-        if (damping > 0) {
-          mean = (T(1) - damping) * mean + damping * (t > 0 ? centre[at] : zero);
+        if (options_.damping > 0) {
+          mean = new_share * mean + old_share * (t > 0 ? centre[at] : zero);
           move = mean - origin;
         }
         const Vec<T> spread = sums.second[at] * inverse - move * (first + first - move * share);

@@ -355,7 +355,7 @@ EXTREMES = {
 @pytest.mark.parametrize("name", EXTREMES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("activation", ["mdl", "mixing", "entropy"])
-@pytest.mark.parametrize("options", [{}, {"competition": "position"}, {"damping": 0.3}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"competition": "position"}, {"damping": 0.3}, {"damping": 1 - 1e-9}], ids=str)
 def test_extreme_inputs_stay_finite(name, dtype, activation, options):
     votes, leaves = conv_matrix()
     leaves["poses"], leaves["activations"] = EXTREMES[name](leaves["poses"], leaves["activations"])
