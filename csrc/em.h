@@ -19,7 +19,7 @@ namespace torchcaps {
 // Filled by Python through ctypes: field order and types are part of the ABI.
 template <class T>
 struct EmOptions {
-  enum Competition : int64_t { window = 0, global = 1 };
+  enum Competition : int64_t { window = 0, global = 1, position = 2 };
   enum Activation : int64_t { mdl = 0, mixing = 1, entropy = 2 };
 
   int64_t iterations;       // T
@@ -28,6 +28,7 @@ struct EmOptions {
   int64_t scale_by_mass;    // costs are divided by the mean mass that a parent has at the start
   int64_t detach;           // couplings are constants for the gradient
   double variance_epsilon;
+  double damping;           // mean = (1 - damping) new + damping old, in [0, 1)
   const double* sharpness;  // (T): lambda_t * kappa
   const double* inverse_temperature;  // (T): of the E-step that follows M-step t; the last serves couplings alone
   const T* beta_a;          // (J)

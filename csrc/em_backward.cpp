@@ -50,8 +50,9 @@ class Backward {
       worker.lines = take(windows * 2 * terms_ * layout_.entries());
       worker.coefficients = take(windows * votes.slots * coefficients());
       worker.sums = take(windows * Sums<T>::registers(layout_));
-      worker.bench.take(context_.frame, layout_, context_.plan.most_sights, context_.global);
-      worker.response = take((context_.global ? context_.plan.most_sights : 1) * block * layout_.vectors);
+      worker.bench.take(context_.frame, layout_, context_.plan.most_sights, context_.most_competing);
+      worker.response = take(context_.most_competing * block * layout_.vectors);
+      worker.mean = take(block * layout_.vectors);
       for (Vec<T>*& records : worker.records) records = take(this->records());
       worker.pose = take(Plan::largest_unit * votes.pose_size());
       worker.beta = take(2 * layout_.vectors);
@@ -90,6 +91,7 @@ class Backward {
     Vec<T>* coefficients;  // [windows][N][vectors][terms - 1]
     Vec<T>* sums;          // [windows]: over the children this worker visits
     Vec<T>* response;      // [sights][block][vectors] of the children at hand
+    Vec<T>* mean;          // [block][vectors]: their mean responses, one for each softmax
     Vec<T>* records[3];    // of one window: iterations t, t - 1 and 0
     Vec<T>* pose;          // [unit][R * K]: gradients of the poses at hand, lanes not yet summed
     Vec<T>* beta;          // [2][vectors]: this worker's gradients of beta_a, beta_u,
@@ -200,6 +202,8 @@ class Backward {
     const int64_t example = first + w / votes_.windows;
     const int size = layout_.size;
     const T least = T(smallest_mass), epsilon = T(options_.variance_epsilon);
+    const T old_share = T(options_.damping), new_share = T(1 - options_.damping);
+    const T stretch = T(options_.damping / (1 - options_.damping));
     const Vec<T>* now = load_records(self, 0, first, w, t);
     const Vec<T>* start = load_records(self, 2, first, w, 0);
     const Gaussians<T> gaussians(shared.gaussians + w * Gaussians<T>::registers(layout_), layout_);
@@ -218,8 +222,19 @@ class Backward {
       for (int h = v * size; h < (v + 1) * size; h++) {
         const Vec<T> mean = found.mean()[h - v * size], variance = found.variance()[h - v * size];
         const Vec<T> grad_variance = arriving.variance[h] + per_precision / variance;
-        const Vec<T> linear = inverse * (arriving.mean[h] - T(2) * grad_variance * mean * missing);
+        Vec<T> grad_mean = arriving.mean[h], lag{};  // of the damped mean behind the new one
+        if (options_.damping > 0) {
+          lag = stretch * (mean - (t > 0 ? gaussians.mean[h] : zero));
+          grad_mean -= T(2) * grad_variance * lag;
+        }
+        Vec<T> linear = inverse * (grad_mean - T(2) * grad_variance * mean * missing);
         const Vec<T> quadratic = inverse * grad_variance;
+        if (options_.damping > 0) {
+          // the rest belongs to the mean of iteration t - 1, and waits here for what its E-step brings
+          arriving.mean[h] = old_share * (grad_mean - T(2) * grad_variance * mean * missing);
+          linear *= new_share;
+          constant -= starved ? zero : linear * lag;
+        }
         constant += starved ? linear * mean : quadratic * (epsilon - variance);
         response.linear[h] = linear;
         response.quadratic[h] = quadratic;
@@ -305,13 +320,14 @@ class Backward {
           respond<Block, T>(bench.delta + k * Block * layout_.entries(), window, layout_.vectors, layout_.size,
                             self.response + k * Block * layout_.vectors);
         }
-        T means[Block];
-        mean_responses<Block>(self, count, means);
+        T totals[Block];
+        sum_responses<Block>(self, count, totals);
+        mean_responses<Block>(self, count, totals);
         for (int m = 0; m < Block; m++)
-          if (bench.children[offset + m].votes) grad_activations[offset + m] += means[m];
+          if (bench.children[offset + m].votes) grad_activations[offset + m] += totals[m];
         for (int k = 0; k < count; k++) {
           const int64_t slot = (base + sights[k].window) * votes_.slots + sights[k].slot + offset;
-          differentiate<Block>(self, k, offset, means, t, shared.coefficients + slot * coefficients());
+          differentiate<Block>(self, k, offset, t, shared.coefficients + slot * coefficients());
         }
         for (int k = 0; k < count; k++) {
           const Sums<T> sums(self.sums + (base + sights[k].window) * Sums<T>::registers(layout_), layout_);
@@ -322,9 +338,9 @@ class Backward {
     });
   }
 
-  // For each child of a block the sum over the parents that compete for it of R * response.
+  // For each child of a block the sum over the parents in `count` windows of R * response.
   template <int Block>
-  void mean_responses(const Worker& self, int count, T* means) const {
+  void sum_responses(const Worker& self, int count, T* sums) const {
     Vec<T> totals[Block] = {};
     for (int k = 0; k < count; k++) {
       for (int m = 0; m < Block; m++) {
@@ -332,22 +348,39 @@ class Backward {
         for (int v = 0; v < layout_.vectors; v++) totals[m] += self.bench.coupling[at + v] * self.response[at + v];
       }
     }
-    combine_lanes<T>(totals, Block, Add(), means);
+    combine_lanes<T>(totals, Block, Add(), sums);
+  }
+
+  // The same over the parents that one softmax normalises: all of them, or those of one type.
+  template <int Block>
+  void mean_responses(Worker& self, int count, const T* sums) const {
+    for (int m = 0; m < Block; m++) {
+      for (int v = 0; v < layout_.vectors; v++) {
+        Vec<T> mean = broadcast<T>(sums[m]);
+        if (context_.position) {
+          mean = Vec<T>{};
+          for (int at = m * layout_.vectors + v; at < count * Block * layout_.vectors; at += Block * layout_.vectors)
+            mean += self.bench.coupling[at] * self.response[at];
+        }
+        self.mean[m * layout_.vectors + v] = mean;
+      }
+    }
   }
 
   // The responses of window k become gradients of logits; these and R a are kept as coefficients.
   template <int Block>
-  void differentiate(Worker& self, int k, int offset, const T* means, int64_t t, Vec<T>* coefficients) const {
+  void differentiate(Worker& self, int k, int offset, int64_t t, Vec<T>* coefficients) const {
     const T sharp = T(options_.inverse_temperature[t - 1]);
     for (int m = 0; m < Block; m++) {
-      const T activation = self.bench.children[offset + m].activation, mean = means[m];
+      const T activation = self.bench.children[offset + m].activation;
+      const Vec<T>* mean = self.mean + m * layout_.vectors;
       const Vec<T>* coupling = self.bench.coupling + (k * Block + m) * layout_.vectors;
       Vec<T>* response = self.response + (k * Block + m) * layout_.vectors;
       Vec<T>* target = coefficients + m * this->coefficients() + 2 * t - 2;
       for (int v = 0; v < layout_.vectors; v++, target += terms_ - 1) {
         const Vec<T> weight = coupling[v] * activation;
         target[0] = weight;
-        target[1] = response[v] = sharp * weight * (response[v] - mean);
+        target[1] = response[v] = sharp * weight * (response[v] - mean[v]);
       }
     }
   }
@@ -368,7 +401,9 @@ class Backward {
       arriving.logit[v] = Vec<T>{};
       for (int h = v * layout_.size; h < (v + 1) * layout_.size; h++) {
         const Vec<T> precision = gaussians.precision[h];
+        const Vec<T> waiting = arriving.mean[h];  // from the damped mean of iteration t
         arriving.mean[h] = sums.first[h] * precision;
+        if (options_.damping > 0) arriving.mean[h] += waiting;
         arriving.variance[h] = T(0.5) * precision * (sums.second[h] * precision - sums.mass[v]);
       }
     }
@@ -415,7 +450,7 @@ class Backward {
       context_.for_blocks(unit.count, [&](auto block_size, int offset) {
         constexpr int Block = decltype(block_size)::value;
         context_.template e_step<Block>(bench, gaussians, options_.iterations - 2, sights, count, offset, false);
-        T activations[Block], means[Block];
+        T activations[Block], totals[Block];
         for (int m = 0; m < Block; m++) activations[m] = bench.children[offset + m].activation;
         for (int k = 0; k < count; k++) {
           const Response<T> window(
@@ -425,10 +460,10 @@ class Backward {
           m_step_gradients<Block, T>(bench.coupling + k * Block * layout_.vectors, activations, window,
                                      layout_.vectors, layout_.size, delta);
         }
-        mean_responses<Block>(self, count, means);
+        sum_responses<Block>(self, count, totals);
         for (int m = 0; m < Block; m++) {
           if (!bench.children[offset + m].votes) continue;
-          gradients_.activations[child + offset + m] += means[m];
+          gradients_.activations[child + offset + m] += totals[m];
           for (int k = 0; k < count; k++)
             spend_vote_gradient(self, sights[k].slot + offset + m, bench.delta + (k * Block + m) * layout_.entries(),
                                 bench.children[offset + m].pose, self.pose + (offset + m) * pose_size);

@@ -31,8 +31,7 @@ struct Bench {
   Sight* sights;      // those of the unit whose windows exist
   Child<T> children[Plan::largest_unit];
 
-  void take(Arena::Frame& frame, const Layout<T>& layout, int most_sights, bool global) {
-    const int most = global ? most_sights : 1;
+  void take(Arena::Frame& frame, const Layout<T>& layout, int most_sights, int most) {
     // Loops over a bench count with int: a larger one is as good as not to be had.
     if (int64_t(most) * block * layout.entries() > largest_number) throw std::bad_alloc();
     delta = frame.take<Vec<T>>(std::size_t(most) * block * layout.entries());
@@ -51,7 +50,9 @@ struct Context {
   const Shape shape;
   const Plan plan;
   const int threads;
-  const bool global;
+  const bool global;         // all windows and types compete, once
+  const bool position;       // all windows compete, once for each type
+  const int most_competing;  // sights
   Arena::Frame frame;
   const int64_t weight_registers;  // of one packed transformation
   Vec<T>* const weight;            // [transforms][vectors][inner * outer]
@@ -67,6 +68,8 @@ struct Context {
         plan(votes),
         threads(std::max(1, threads)),
         global(options.competition == EmOptions<T>::global),
+        position(options.competition == EmOptions<T>::position),
+        most_competing(global || position ? plan.most_sights : 1),
         weight_registers(layout.vectors * votes.inner * votes.outer),
         weight(frame.template take<Vec<T>>(votes.transforms * weight_registers)),
         bias(votes.bias ? frame.template take<Vec<T>>(votes.transforms * layout.entries()) : nullptr),
@@ -139,7 +142,7 @@ struct Context {
   // Calls body with the sights that compete with each other: all of them, or each on its own.
   template <class Body>
   void for_competitions(int num_sights, Body&& body) const {
-    const int together = global ? num_sights : 1;
+    const int together = global || position ? num_sights : 1;
     for (int k = 0; k < num_sights; k += together) body(k, together);
   }
 
@@ -151,7 +154,7 @@ struct Context {
     for (; offset < count; offset++) body(std::integral_constant<int, 1>(), offset);
   }
 
-  // The uniform coupling of the first iteration.
+  // The uniform coupling of the first iteration; where types do not compete it is their share all the same.
   T first_coupling(int num_sights) const { return T(1) / (votes.parents * (global ? num_sights : 1)); }
 
   // delta = votes - centre of the children [offset, offset + Block) in one window.
@@ -167,8 +170,8 @@ struct Context {
 
   // E-step of the children [offset, offset + Block) over `count` windows that compete: fills bench.delta with
   // votes - mean and bench.coupling with R, or with R a if they are to be weighted. `gaussians` are those that the
-  // M-step of iteration `t` found for the example; `log_totals`, if given, takes the log of the sum over parents of
-  // (a p)^T for each child, T the inverse temperature.
+  // M-step of iteration `t` found for the example; `log_totals`, if given, takes the log of the sum over the parents
+  // that compete of (a p)^T for each child, T the inverse temperature; under position competition summed over types.
   template <int Block>
   void e_step(Bench<T>& bench, const Vec<T>* gaussians, int64_t t, const Sight* sights, int count, int offset,
               bool weighted, T* log_totals = nullptr) const {
@@ -189,7 +192,10 @@ struct Context {
     }
     T scale[Block];
     for (int m = 0; m < Block; m++) scale[m] = weighted ? bench.children[offset + m].activation : T(1);
-    softmax<Block, T>(bench.coupling, count, vectors, scale, log_totals);
+    if (position)
+      softmax_over_windows<Block, T>(bench.coupling, count, vectors, scale, log_totals);
+    else
+      softmax<Block, T>(bench.coupling, count, vectors, scale, log_totals);
   }
 };
 
@@ -210,7 +216,8 @@ void check(const Votes<T>& votes, const EmOptions<T>& options) {
   require(options.sharpness && options.iterations >= 1 && options.variance_epsilon > 0);
   require(options.inverse_temperature);
   for (int64_t t = 0; t < options.iterations; t++) require(options.inverse_temperature[t] > 0);
-  require(options.competition >= 0 && options.competition <= 1);
+  require(options.damping >= 0 && options.damping < 1);
+  require(options.competition >= 0 && options.competition <= 2);
   require(options.activation >= 0 && options.activation <= 2);
   // Inner loops number what one window needs (the lines of the backward are most), a pose and a weight with int.
   const int64_t padded_parents = votes.parents + Simd<T>::width;

@@ -22,7 +22,7 @@ class Couplings {
       const int64_t registers = Gaussians<T>::registers(layout_) * votes.windows;
       worker.gaussians = context_.frame.template take<Vec<T>>(registers);
       worker.records = context_.frame.template take<Vec<T>>(layout_.vectors * layout_.record());
-      worker.bench.take(context_.frame, layout_, context_.plan.most_sights, context_.global);
+      worker.bench.take(context_.frame, layout_, context_.plan.most_sights, context_.most_competing);
     }
   }
 
@@ -61,7 +61,8 @@ class Couplings {
   T write_unit(Worker& self, const Unit& unit, int64_t example) const {
     Bench<T>& bench = self.bench;
     const int num_sights = context_.look(unit, example, bench);
-    const T normaliser = T(0.5 * layout_.size * std::log(2 * M_PI));
+    const int64_t logs = context_.position ? votes_.parents : 1;  // that one E-step adds up
+    const T normaliser = T(0.5 * layout_.size * std::log(2 * M_PI)) * T(logs);
     T likelihood = 0;
     for (int m = 0; m < unit.count; m++) {
       if (!bench.children[m].votes) continue;
@@ -118,7 +119,7 @@ int couplings(const Votes<T>* votes, const EmOptions<T>* options, const T* state
 // Couplings R (B, S, N, J) that iteration `iteration` of the M-step used, 0 where there is no vote; `iteration` may
 // be T: those an E-step after the last M-step would give. Either result may be null. `likelihood` (B) is the sum
 // over children of a_i / T log sum_j (a_j p_ij)^T under the Gaussians and the inverse temperature T of iteration - 1
-// (0 for iteration 0).
+// (0 for iteration 0), j the parents that compete; under position competition one log for each type.
 TORCHCAPS_EXPORT int torchcaps_em_coupling_f32(const torchcaps::Votes<float>* votes,
                                                const torchcaps::EmOptions<float>* options, const float* state,
                                                int64_t iteration, float* coupling, float* likelihood, int threads) {

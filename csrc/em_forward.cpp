@@ -34,7 +34,7 @@ class Forward {
       worker.origin = take(windows * layout_.entries());
       worker.sums = take(windows * Sums<T>::registers(layout_));
       worker.again = context_.frame.template take<uint8_t>(windows);
-      worker.bench.take(context_.frame, layout_, context_.plan.most_sights, context_.global);
+      worker.bench.take(context_.frame, layout_, context_.plan.most_sights, context_.most_competing);
     }
   }
 
@@ -72,7 +72,7 @@ class Forward {
       team.wait();
       for (int64_t w = mine; w < end; w++) {
         gather(team, home, w);
-        shared.again[w] = fit(shared, w, false);
+        shared.again[w] = fit(shared, w, t, false);
       }
       team.wait();
       if (std::find(shared.again, shared.again + windows, 1) != shared.again + windows) {
@@ -81,7 +81,7 @@ class Forward {
         for (int64_t w = mine; w < end; w++) {
           if (!shared.again[w]) continue;
           gather(team, home, w);
-          fit(shared, w, true);
+          fit(shared, w, t, true);
         }
         team.wait();
       }
@@ -170,11 +170,12 @@ class Forward {
   }
 
   // Mean, variance and mass of a window from its sums; true if the sums were taken too far from the mean.
-  bool fit(Worker& shared, int64_t w, bool again) const {
+  bool fit(Worker& shared, int64_t w, int64_t t, bool again) const {
     const Sums<T> sums(shared.sums + w * Sums<T>::registers(layout_), layout_);
     const Vec<T>* centre = shared.gaussians + w * Gaussians<T>::registers(layout_);
     Vec<T>* origins = shared.origin + w * layout_.entries();
     const T least = T(smallest_mass), epsilon = T(options_.variance_epsilon);
+    const T old_share = T(options_.damping), new_share = T(1 - options_.damping);
     const Vec<T> zero{}, one = zero + T(1);
     bool far = false;
     for (int v = 0; v < layout_.vectors; v++) {
@@ -188,13 +189,18 @@ class Forward {
         const int at = v * layout_.size + h;
         const Vec<T> origin = again ? origins[at] : centre[at];
         const Vec<T> first = sums.first[at] * inverse;
-        const Vec<T> move = first - origin * (one - share);
+        Vec<T> move = first - origin * (one - share);
+        Vec<T> mean = origin + move;
+        if (options_.damping > 0) {
+          mean = new_share * mean + old_share * (t > 0 ? centre[at] : zero);
+          move = mean - origin;
+        }
         const Vec<T> spread = sums.second[at] * inverse - move * (first + first - move * share);
         const Vec<T> variance = max(spread, zero) + epsilon;
-        record.mean()[h] = origin + move;
+        record.mean()[h] = mean;
         record.variance()[h] = variance;
         if (again) continue;
-        origins[at] = origin + move;
+        origins[at] = mean;
         const auto harmed = (move * move > recentre_limit<T> * variance) & ~starved;
         for (int lane = 0; lane < Simd<T>::width; lane++) far |= harmed[lane] != 0;
       }

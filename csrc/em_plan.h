@@ -2,7 +2,7 @@
 //
 // A unit is a run of consecutive children that are seen by the same windows in consecutive slots (the types at
 // one position of a feature map, for example). Visiting a child together with all windows that see it gives
-// both kinds of competition in one pass over the votes: everything that is normalised together is at hand.
+// every kind of competition in one pass over the votes: everything that is normalised together is at hand.
 // Units that use the same transformations follow each other, so that weights are read from near caches.
 #pragma once
 #include <algorithm>

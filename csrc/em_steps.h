@@ -80,6 +80,27 @@ inline void softmax(Vec<T>* logits, int count, int vectors, const T* scale, T* l
   }
 }
 
+// The same where every parent type shares the child among the windows by itself: one softmax in each lane. The sum of
+// their logs goes to `log_totals`. Padding lanes, all minus infinity, become 0; in the others a sum is at least 1.
+template <int Block, class T>
+inline void softmax_over_windows(Vec<T>* logits, int count, int vectors, const T* scale, T* log_totals) {
+  const Vec<T> zero{}, one = zero + T(1), lowest = broadcast<T>(std::numeric_limits<T>::lowest());
+  for (int m = 0; m < Block; m++) {
+    Vec<T> logs{};
+    for (int v = 0; v < vectors; v++) {
+      Vec<T>* const column = logits + m * vectors + v;
+      const int stride = Block * vectors;
+      Vec<T> largest = lowest, total{};
+      for (int k = 0; k < count; k++) largest = max(largest, column[k * stride]);
+      for (int k = 0; k < count; k++) total += column[k * stride] = exp(column[k * stride] - largest);
+      const Vec<T> factor = scale[m] / max(total, one);
+      for (int k = 0; k < count; k++) column[k * stride] *= factor;
+      if (log_totals) logs += total < one ? zero : largest + log(max(total, one));
+    }
+    if (log_totals) log_totals[m] = sum_lanes<T>(logs);
+  }
+}
+
 // log sigmoid(x) = min(x, 0) - log(1 + exp(-|x|)); exact where the activation itself rounds to 0 or 1.
 template <class T>
 inline Vec<T> log_sigmoid(Vec<T> x) {

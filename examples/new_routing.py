@@ -33,14 +33,15 @@ class AttentionOptions:
 def attention(problem: Problem) -> RoutingResult:
     """The mathematics. Competition knows masks, windows and who competes; `materialise` knows layers."""
     competition, votes_BIJD, trace = problem.compete(), problem.votes.materialise(), []
-    logits_BIJ, size = problem.first_logits(), problem.votes.vote_size
+    next_BIJ, size = competition.first(problem.initial_logits), problem.votes.vote_size
     for _ in range(problem.options.num_iterations):
-        coupling_BIJ = competition.softmax(logits_BIJ)
+        coupling_BIJ = next_BIJ
         sums_BJD = weighted_sum(coupling_BIJ, votes_BIJD)
         logits_BIJ = agreement(votes_BIJD, layer_norm(sums_BJD, (size,))) / math.sqrt(size)
         capsules = Capsules.from_poses(squash(sums_BJD))
         step = coupling_BIJ, *capsules, -per_example(coupling_BIJ * logits_BIJ)
         trace.append(TraceStep(*(value.detach() for value in step)))
+        next_BIJ = competition.softmax(logits_BIJ)
     return RoutingResult(capsules, coupling_BIJ.detach(), tuple(trace) if problem.return_trace else None)
 
 

@@ -38,6 +38,7 @@ EM = {
     "em paper": partial(em_routing, cost_scale="paper", lambda_schedule=0.1, **BETAS),
     "em mixing": partial(em_routing, activation="mixing", **BETAS),
     "em entropy": partial(em_routing, activation="entropy", **BETAS),
+    "em damped": partial(em_routing, damping=0.3, **BETAS),
 }
 AMENDED = {
     f"{name} amended": partial(COUPLING[name], amend=True)
@@ -97,7 +98,8 @@ DESCRIPTIONS = ("dense", "class", "conv", "conv1d")
 def competitors(values: Tensor, votes: Votes, competition: str, fill: float) -> Tensor:
     """One row for each softmax of a routing: (B, *positions, slots, J) -> (B, rows, parents in competition).
 
-    Under global competition the row of a child runs over all positions and types, `fill` where it does not reach.
+    Under global competition the row of a child runs over all positions and types, under position competition there is
+    one over all positions for each type; `fill` where it does not reach.
     """
     if votes.windows is None:
         return values
@@ -108,4 +110,12 @@ def competitors(values: Tensor, votes: Votes, competition: str, fill: float) -> 
     rows = values.new_full((batch_size, votes.num_children, num_positions, num_parents), fill)
     for position, children in enumerate(votes.windows.children()):
         rows[:, children, position] = values_BSNJ[:, position]
-    return rows.flatten(2)
+    return rows.movedim(-1, 2).flatten(1, 2) if competition == "position" else rows.flatten(2)
+
+
+def of_competitors(weights: Tensor, votes: Votes, competition: str) -> Tensor:
+    """The weight of its child for each row of `competitors`: (B, I) -> (B, rows)."""
+    if competition == "window":
+        return votes.slots(weights).flatten(1)
+    by_type = competition == "position" and votes.windows is not None
+    return weights.repeat_interleave(votes.num_parents, 1) if by_type else weights

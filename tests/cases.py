@@ -40,6 +40,8 @@ class Case:
         arrays = {name: leaf.detach().numpy() for name, leaf in self.leaves.items()}
         votes, child = self.form(arrays)
         options = {name: as_array(value) for name, value in self.options.items() if name in LOOP_OPTIONS}
+        if options.get("competition") == "position" and not self.positions:
+            options["competition"] = "window"  # without windows types compete under any name
         if "initial_logits" in options:
             options["initial_logits"] = options["initial_logits"].reshape(votes.shape[:4])
         if self.mask is not None:

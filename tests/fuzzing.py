@@ -163,6 +163,11 @@ def draw(number: int) -> Problem:
     return_trace = choose.random() < 0.2
     if algorithm == "em":
         options["detach_couplings"] = choose.random() < 0.2
+    # drawn last, so that the rest of a problem is what its number has always drawn
+    if kind.startswith("conv") and choose.random() < 1 / 3:
+        options["competition"] = "position"
+    if algorithm == "em" and choose.random() < 0.3:
+        options["damping"] = choose.choice((0.1, 0.5, 0.9))
     return Problem(
         number=number,
         algorithm=algorithm,

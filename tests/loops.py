@@ -116,7 +116,7 @@ class Field:
 
     def __post_init__(self):
         self.sizes = self.votes.shape
-        assert self.competition in ("window", "global")
+        assert self.competition in ("window", "global", "position")
 
     def exists(self, b, s, n, j):
         return (
@@ -126,13 +126,13 @@ class Field:
         )
 
     def groups(self, b):
-        """Links that compete with each other: those of one child, under "window" those of one slot."""
+        """Links that compete with each other: those of one child, of one slot, or of one child to one type."""
         _, num_positions, num_slots, num_types, _ = self.sizes
         groups = {}
         for s, n, j in product(range(num_positions), range(num_slots), range(num_types)):
             if self.exists(b, s, n, j):
-                key = self.child[s, n] if self.competition == "global" else (s, n)
-                groups.setdefault(key, []).append((s, n, j))
+                key = {"global": self.child[s, n], "window": (s, n), "position": (self.child[s, n], j)}
+                groups.setdefault(key[self.competition], []).append((s, n, j))
         return list(groups.values())
 
     def parents(self, b):
@@ -146,6 +146,17 @@ class Field:
 
     def start(self, b):
         return np.zeros(self.sizes[1:4]) if self.initial_logits is None else self.initial_logits[b].copy()
+
+    def first(self, b):
+        """Couplings at the start; without logits all equal, for positions that compete as if types did."""
+        if self.competition != "position" or self.initial_logits is not None:
+            return self.softmax(b, self.start(b))
+        coupling = np.zeros(self.sizes[1:4])
+        num_types = self.sizes[3] if self.partial is None else int(sum(self.partial))
+        for s, n, j in np.ndindex(*coupling.shape):
+            if self.exists(b, s, n, j):
+                coupling[s, n, j] = 1 / (num_types + self.leaky)
+        return self.amended(b, coupling)
 
     def softmax(self, b, logits):
         coupling = np.zeros(self.sizes[1:4])
@@ -223,8 +234,8 @@ def dynamic(problem, num_iterations=3, squash_k=1.0):
 
 def _dynamic(problem, b, num_iterations, squash_k):
     logits, trace, root = problem.start(b), [], math.sqrt(squash_k)
-    for _ in range(num_iterations):
-        coupling = problem.softmax(b, logits)
+    for iteration in range(num_iterations):
+        coupling = problem.softmax(b, logits) if iteration else problem.first(b)
         sums = problem.sums(b, coupling)
         poses = each(lambda s: squash(s, squash_k), sums)
         phi = -sum(norm(s) - root * math.atan(norm(s) / root) for row in sums for s in row)
@@ -265,7 +276,7 @@ def _kmeans(problem, b, num_iterations, metric, temperature, hard, squash_k):
             total += share * (problem.weight(b, *group[0][:2]) if problem.amend else 1.0)
         return total
 
-    coupling = problem.softmax(b, problem.start(b))
+    coupling = problem.first(b)
     centres = centres_of(coupling, None)
     trace = [Step(coupling, centres, each(lambda v: norm(squash(v, squash_k)), centres), loss())]
     for _ in range(num_iterations):
@@ -285,8 +296,8 @@ def entropy(problem, alpha=(0.1, 0.1, 0.1)):
 
 def _entropy(problem, b, alphas):
     logits, trace = problem.start(b), []
-    for alpha in alphas:
-        coupling = problem.softmax(b, logits)
+    for iteration, alpha in enumerate(alphas):
+        coupling = problem.softmax(b, logits) if iteration else problem.first(b)
         sums = problem.sums(b, coupling)
         directions = each(unit, sums)
         lengths = each(norm, sums)
@@ -301,16 +312,19 @@ def _entropy(problem, b, alphas):
     return trace[-1]._replace(poses=weights[..., None] * directions), trace
 
 
-def em(problem, beta_a, beta_u, lambdas, temperatures=None, eps_var=1e-6, cost_scale="mass", activation="mdl"):
+def em(
+    problem, beta_a, beta_u, lambdas, temperatures=None, eps_var=1e-6, cost_scale="mass", activation="mdl", damping=0.0
+):
     """betas (J,); one lambda and one inverse temperature for each iteration."""
     temperatures = temperatures or [1.0] * len(lambdas)
-    return batch(_em, problem, beta_a, beta_u, lambdas, temperatures, eps_var, cost_scale, activation)
+    return batch(_em, problem, beta_a, beta_u, lambdas, temperatures, eps_var, cost_scale, activation, damping)
 
 
-def _em(problem, b, beta_a, beta_u, lambdas, temperatures, eps_var, cost_scale, activation):
+def _em(problem, b, beta_a, beta_u, lambdas, temperatures, eps_var, cost_scale, activation, damping):
     _, num_positions, _, num_types, size = problem.sizes
     votes, trace = problem.votes[b], []
-    coupling = problem.softmax(b, problem.start(b))
+    coupling = problem.first(b)
+    old = np.zeros((num_positions, num_types, size))
     here = [problem.window_mask is None or problem.window_mask[b, s] for s in range(num_positions)]
     mbar, kappa = (coupling.sum() / (sum(here) * num_types), 100.0) if cost_scale == "mass" else (1.0, 1.0)
     for lam, sharp in zip(lambdas, temperatures):
@@ -322,6 +336,7 @@ def _em(problem, b, beta_a, beta_u, lambdas, temperatures, eps_var, cost_scale, 
             share = {n: coupling[s, n, j] * problem.weight(b, s, n) / max(mass[s, j], 1e-8) for n in slots}
             for h in range(size):
                 mean[s, j, h] = sum(share[n] * votes[s, n, j, h] for n in slots)
+                mean[s, j, h] = (1 - damping) * mean[s, j, h] + damping * old[s, j, h]
                 variance[s, j, h] = sum(share[n] * (votes[s, n, j, h] - mean[s, j, h]) ** 2 for n in slots) + eps_var
         log_a = np.full((num_positions, num_types), -math.inf)
         for s, j in np.ndindex(num_positions, num_types):
@@ -348,5 +363,5 @@ def _em(problem, b, beta_a, beta_u, lambdas, temperatures, eps_var, cost_scale, 
         for group in problem.groups(b):
             likelihood += problem.weight(b, *group[0][:2]) * np.logaddexp.reduce([logits[k] for k in group]) / sharp
         trace.append(Step(coupling, mean, np.exp(log_a), -likelihood))
-        coupling = problem.softmax(b, logits)
+        coupling, old = problem.softmax(b, logits), mean
     return trace[-1], trace

@@ -6,6 +6,7 @@ from torch import Tensor
 import loops
 from cases import Case, class_case, conv_case, dense_case, rand, randn, random_mask, tensor_case
 from torchcaps.routing import RoutingResult
+from torchcaps.routing.competition import KINDS
 from torchcaps.votes import as_votes
 
 
@@ -18,9 +19,9 @@ def conv1d_case(**options) -> Case:
     return conv_case(spatial=(6,), kernel=(3,), stride=(2,), **options)
 
 
-def both(name: str, make) -> dict:
-    """A convolutional situation under both competitions."""
-    return {f"{name}-{kind}": lambda kind=kind: make().given(competition=kind) for kind in ("window", "global")}
+def every(name: str, make) -> dict:
+    """A convolutional situation under every competition."""
+    return {f"{name}-{kind}": lambda kind=kind: make().given(competition=kind) for kind in KINDS}
 
 
 # Each makes its case when it is called, so that collecting tests costs nothing.
@@ -41,12 +42,15 @@ SITUATIONS = {
     "dense matrix": lambda: dense_case(pose="matrix"),
     "class": lambda: class_case(mask=True),
     "class matrix": lambda: class_case(pose="matrix"),
-    **both("conv", conv_case),
-    **both("conv matrix shared", lambda: conv_case(pose="matrix", weights="shared")),
-    **both("conv mask", lambda: conv_case(mask=True)),
-    **both("conv mask, window mask", lambda: conv_case(mask=True, window_mask=True)),
-    **both("conv logits", lambda: with_logits(conv_case(weights="factorised", window_mask=True))),
-    **both("conv1d", lambda: conv1d_case(window_mask=True)),
+    **every("conv", conv_case),
+    **every("conv matrix shared", lambda: conv_case(pose="matrix", weights="shared")),
+    **every("conv mask", lambda: conv_case(mask=True)),
+    **every("conv mask, window mask", lambda: conv_case(mask=True, window_mask=True)),
+    **every("conv logits", lambda: with_logits(conv_case(weights="factorised", window_mask=True))),
+    **every("conv one window", lambda: conv_case(spatial=(3, 2), num_parents=3)),
+    "dense position": lambda: dense_case(mask=True).given(competition="position"),
+    "class position": lambda: class_case(mask=True).given(competition="position"),
+    **every("conv1d", lambda: conv1d_case(window_mask=True)),
 }
 
 
@@ -74,9 +78,11 @@ CHANGES = {
     "amend, mask": lambda: amended(dense_case(mask=True)),
     "partial": lambda: partially(tensor_case((2, 7, 5, 3))),
     "amend, partial, logits": lambda: with_logits(partially(amended(dense_case(mask=True)))),
-    **both("conv amend", lambda: amended(conv_case(mask=True))),
-    **both("conv partial", lambda: partially(conv_case(num_parents=3, window_mask=True))),
-    **both("conv amend, partial, logits", lambda: with_logits(partially(amended(conv_case(mask=True, num_parents=3))))),
+    **every("conv amend", lambda: amended(conv_case(mask=True))),
+    **every("conv partial", lambda: partially(conv_case(num_parents=3, window_mask=True))),
+    **every(
+        "conv amend, partial, logits", lambda: with_logits(partially(amended(conv_case(mask=True, num_parents=3))))
+    ),
 }
 
 
@@ -113,6 +119,12 @@ GRADIENTS = {
     "conv window": lambda: conv1d_case(batch_size=1, num_types=1, bias=False, mask=True).given(competition="window"),
     "conv global": lambda: with_logits(
         conv1d_case(batch_size=1, weights="shared", window_mask=True).given(competition="global")
+    ),
+    "conv position": lambda: conv1d_case(batch_size=1, num_types=1, bias=False, mask=True, window_mask=True).given(
+        competition="position"
+    ),
+    "conv2d position": lambda: with_logits(
+        conv_case(batch_size=1, spatial=(4, 3), num_types=1, weights="shared").given(competition="position")
     ),
     "conv2d global": lambda: conv_case(
         batch_size=1, spatial=(4, 3), num_types=1, pose="matrix", weights="shared"

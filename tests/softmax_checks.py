@@ -13,7 +13,7 @@ DESCRIBED = {
     for name, make in (SITUATIONS | CHANGES).items()
     if any(kind in name for kind in ("dense", "class", "conv", "amend, mask"))
     and "logits" not in name
-    and "global" not in name
+    and not ("conv" in name and ("global" in name or "position" in name))
 }
 
 

@@ -16,6 +16,7 @@ from torchcaps.native import library
 from torchcaps.native.lowering import lower
 from torchcaps.native.struct import EmOptionsStruct
 from torchcaps.routing import em_routing
+from torchcaps.routing.competition import KINDS
 from torchcaps.routing.em.fused_ops import em_kernel
 from torchcaps.votes import ConvVotes
 
@@ -23,8 +24,8 @@ pytestmark = pytest.mark.skipif(library.why_not() is not None, reason=str(librar
 
 TESTS = Path(__file__).parents[1]
 BETAS = {"beta_a": 0.3, "beta_u": -0.2}
-# sharpness, inverse_temperature, eps_var, competition, activation, scale_by_mass, detach
-OPTIONS = ([0.05, 0.1, 0.15], [1.0, 1.0, 1.0], 1e-2, 1, 0, True, False)
+# sharpness, inverse_temperature, eps_var, damping, competition, activation, scale_by_mass, detach
+OPTIONS = ([0.05, 0.1, 0.15], [1.0, 1.0, 1.0], 1e-2, 0.0, 1, 0, True, False)
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def test_other_builds_and_poisoned_scratch(instruction_set):
     if not library.library_path(instruction_set).exists():
         pytest.skip(f"no {instruction_set} build here")
     environment = os.environ | {"TORCHCAPS_ISA": instruction_set, "TORCHCAPS_POISON": "1"}
-    chosen = "situations or matrix_capsules or masks or odd_sizes or float32 or threads or trace"
+    chosen = "situations or matrix_capsules or masks or odd_sizes or float32 or threads or trace or damped or lanes"
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", chosen]
     run = subprocess.run(
         [*command, str(TESTS / "routing" / "em" / "test_fused.py")],
@@ -50,11 +51,13 @@ def test_other_builds_and_poisoned_scratch(instruction_set):
 
 
 @pytest.mark.usefixtures("empty_is_nan")
-@pytest.mark.parametrize("competition", ["window", "global"])
-def test_every_result_is_written(competition):
+@pytest.mark.parametrize("competition", KINDS)
+@pytest.mark.parametrize("damping", [0.0, 0.2])
+def test_every_result_is_written(competition, damping):
     case = conv_case(mask=True, window_mask=True)
     leaves = {name: leaf.requires_grad_() for name, leaf in case.leaves.items()}
-    result = em_routing(case.describe(**leaves), **BETAS, competition=competition, backend="fused")
+    options = {"competition": competition, "damping": damping}
+    result = em_routing(case.describe(**leaves), **BETAS, **options, backend="fused")
     gradients = torch.autograd.grad([x.sum() for x in result.capsules], list(leaves.values()))
     assert all(x.isfinite().all() for x in (*result.capsules, result.coupling, *gradients))
 
@@ -119,3 +122,12 @@ def test_scratch_can_be_released_between_calls():
     before = em_routing(votes, **BETAS, backend="fused").capsules.poses
     library.release_scratch()
     assert torch.equal(before, em_routing(votes, **BETAS, backend="fused").capsules.poses)
+
+
+@pytest.mark.parametrize(("place", "value"), [(3, 1.0), (3, -0.1), (3, float("nan")), (4, 3), (4, -1)])
+def test_options_outside_their_range_are_refused(place, value):
+    votes = kernel_votes()
+    betas = torch.zeros(votes.num_parents, dtype=torch.float64)
+    options = [*OPTIONS[:place], value, *OPTIONS[place + 1 :]]
+    with pytest.raises(RuntimeError, match="arguments it does not take"):
+        em_kernel(*votes, betas, betas, *options, False)

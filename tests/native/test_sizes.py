@@ -135,6 +135,7 @@ MANY_VOTES = {
     "dynamic, shared": (dynamic_routing, lambda: dense("shared"), {}),
     "em, windows": (em_routing, convolution, BETAS | {"competition": "window"}),
     "em, global": (em_routing, convolution, BETAS | {"competition": "global"}),
+    "em, position": (em_routing, convolution, BETAS | {"competition": "position", "damping": 0.1}),
 }
 
 

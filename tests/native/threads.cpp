@@ -34,10 +34,10 @@ struct Entries;
                                            int);                                                                    \
   int torchcaps_softmax_backward_##ending(const Votes<T>*, const SoftmaxOptions*, const T*, const T*, const T*, T*, \
                                           T*, T*, T*, int);                                                         \
-  int torchcaps_em_forward_##ending(const Votes<T>*, const EmOptions<T>*, T*, T*, T*, int);                         \
+  int torchcaps_em_forward_##ending(const Votes<T>*, const EmOptions<T>*, T*, T*, T*, T*, int);                     \
   int torchcaps_em_coupling_##ending(const Votes<T>*, const EmOptions<T>*, const T*, int64_t, T*, T*, int);         \
-  int torchcaps_em_backward_##ending(const Votes<T>*, const EmOptions<T>*, const T*, const T*, const T*, T*, T*,    \
-                                     T*, T*, T*, T*, int);                                                          \
+  int torchcaps_em_backward_##ending(const Votes<T>*, const EmOptions<T>*, const T*, const T*, const T*, const T*,  \
+                                     T*, T*, T*, T*, T*, T*, int);                                                  \
   }                                                                                                                 \
   template <>                                                                                                       \
   struct Entries<T> {                                                                                               \
@@ -126,13 +126,15 @@ class Problem {
 
   int em(int competition, int activation, int detach, int threads, Results<T>& results) const {
     const double sharpness[] = {0.05, 0.1, 0.15};
-    const EmOptions<T> options{3, competition, activation, 1, detach, 0.01, sharpness, betas_.data(),
-                               betas_.data() + votes.parents};
+    const double inverse_temperature[] = {1, 0.5, 0.25}, damping = competition == EmOptions<T>::position ? 0.1 : 0;
+    const EmOptions<T> options{3,         competition,         activation,    1, detach, 0.01, damping,
+                               sharpness, inverse_temperature, betas_.data(), betas_.data() + votes.parents};
     const em::Layout<T> layout(votes);
     const int64_t windows = votes.examples * votes.windows, parents = windows * votes.parents;
     Cutter cut{results};
     T* const out = cut(parents * votes.vote_size());
     T* const out_activations = cut(parents);
+    T* const out_logits = cut(parents);
     T* const state = cut(layout.record_at(votes.examples, 0, 3, 0) * Simd<T>::width);
     T* const coupling = cut(windows * votes.slots * votes.parents);
     T* const likelihood = cut(votes.examples);
@@ -142,10 +144,10 @@ class Problem {
     T* const bias = votes.bias ? cut(bias_.size()) : nullptr;
     T* const betas = cut(betas_.size());
     if (cut.counts()) return 0;
-    return Entries<T>::em_forward(&votes, &options, out, out_activations, state, threads) +
+    return Entries<T>::em_forward(&votes, &options, out, out_activations, out_logits, state, threads) +
            Entries<T>::em_coupling(&votes, &options, state, 3, coupling, likelihood, threads) +
-           Entries<T>::em_backward(&votes, &options, state, grad_poses_.data(), grad_activations_.data(), poses,
-                                   activations, weight, bias, betas, betas + votes.parents, threads);
+           Entries<T>::em_backward(&votes, &options, state, grad_poses_.data(), grad_activations_.data(), nullptr,
+                                   poses, activations, weight, bias, betas, betas + votes.parents, threads);
   }
 
   Votes<T> votes;
@@ -197,7 +199,7 @@ std::vector<Job<T>> jobs_of(const std::vector<Problem<T>*>& problems) {
       for (int algorithm : {dynamic_routing, kmeans_dot, kmeans_euclidean, entropy_routing})
         jobs.push_back({name + "softmax " + std::to_string(algorithm),
                         [=](Results<T>& results) { return problem->softmax(algorithm, threads, results); }});
-      for (int competition : {0, 1})
+      for (int competition : {0, 1, 2})
         for (int activation : {0, 1, 2})
           for (int detach : {0, 1})
             jobs.push_back(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cases import class_case, conv_case, dense_case, randn, random_mask, tensor_case
-from situations import amended, both, partially, with_activations, with_logits
+from situations import amended, every, partially, with_activations, with_logits
 from torchcaps.capsules import Capsules
 from torchcaps.nn import DynamicRouting
 from torchcaps.routing import backend as backends
@@ -35,12 +35,14 @@ ROUTINGS = {
     "entropy": entropy_routing,
     "em": partial(em_routing, beta_a=0.5, beta_u=-0.3),
     "em mixing": partial(em_routing, beta_a=0.0, beta_u=0.0, activation="mixing"),
+    "em damped": partial(em_routing, beta_a=0.5, beta_u=-0.3, damping=0.2),
 }
 
 PROBLEMS = {
     "plain": lambda: with_logits(tensor_case((5, 7, 3, 4))).given(mask=random_mask(5, 7)),
     "class": lambda: class_case(batch_size=5, pose="matrix"),
-    **both("conv", lambda: with_logits(conv_case(batch_size=5, mask=True, window_mask=True))),
+    **every("conv", lambda: with_logits(conv_case(batch_size=5, mask=True, window_mask=True))),
+    "conv position, no logits": lambda: conv_case(batch_size=5, mask=True).given(competition="position"),
 }
 
 
@@ -352,6 +354,7 @@ def problem_function(name: str, kind: str, **options):
         "dense": lambda: dense_case(num_children=3, num_parents=2),
         "conv": lambda: conv_case(spatial=(5,), kernel=(3,), stride=(2,)),
     }
+    kind, _, competition = kind.partition(" ")
     case = makers[kind]()
     leaves = [leaf.clone() for leaf in case.leaves.values()]
     if kind == "plain":
@@ -363,13 +366,13 @@ def problem_function(name: str, kind: str, **options):
             result = COMPILED[name](votes, **(given if name == "em" else {}), **options)
         else:
             votes = case.votes(**dict(zip(case.leaves, values)))
-            result = COMPILED[name](votes, competition="global", **options)
+            result = COMPILED[name](votes, competition=competition or "global", **options)
         return result.capsules.poses, result.capsules.activations, result.coupling
 
     return solve, leaves
 
 
-HOW = [("plain", "reference"), ("conv", "reference"), ("dense", "auto")]
+HOW = [("plain", "reference"), ("conv", "reference"), ("conv position", "reference"), ("dense", "auto")]
 GRAPHS = [(name, *how) for name in COMPILED for how in HOW]
 
 

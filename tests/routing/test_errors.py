@@ -90,7 +90,9 @@ def test_initial_logits(name):
 
 @every_routing
 def test_competition_and_backend(name):
-    with raises(ValueError, "competition must be one of 'window', 'global'", "got 'globl'", "did you mean 'global'?"):
+    with raises(
+        ValueError, "competition must be one of 'window', 'global', 'position'", "got 'globl'", "did you mean 'global'?"
+    ):
         ROUTINGS[name](VOTES, competition="globl")
     with raises(ValueError, "backend must be one of 'auto', 'fused', 'chunked', 'reference'", "mean 'reference'?"):
         ROUTINGS[name](VOTES, backend="refrence")

@@ -9,6 +9,7 @@ from torch import Tensor
 from algorithms import ALL, EM, competitors, route, weighs_by_activation
 from torchcaps.capsules import Capsules
 from torchcaps.routing import RoutingResult, kmeans_routing
+from torchcaps.routing.competition import KINDS
 from torchcaps.votes import ConvVotes, DenseVotes
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
@@ -99,7 +100,7 @@ def feature_map(scale: float, dtype: torch.dtype, spatial=(6, 4), masked: str = 
 
 
 @everywhere
-@pytest.mark.parametrize("competition", ["window", "global"])
+@pytest.mark.parametrize("competition", KINDS)
 @every_routing
 def test_convolutional_votes(name, competition, dtype, backend):
     maps = [(scale, {}) for scale in (0.0, 1e6, 10.0, 1e-8)]
@@ -136,7 +137,7 @@ def test_batches_of_none_and_one(name, batch_size, backend):
     assert result.coupling.shape == (batch_size, 7, 4)
     poses = torch.randn(batch_size, 6, 4, 2, 4, requires_grad=True)
     children = Capsules(poses, torch.rand(batch_size, 6, 4, 2))
-    for competition in ("window", "global"):
+    for competition in KINDS:
         described = ConvVotes(children, torch.randn(3, 2, 2, 3, 4, 5), stride=(2, 1))
         result = route(name, described, competition=competition, backend=backend)
         assert_finite(result, [poses])

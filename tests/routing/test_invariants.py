@@ -6,19 +6,21 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from algorithms import ALL, LEAKY, competitors, conv_votes, describe, route, weighs_by_activation
+from algorithms import ALL, LEAKY, competitors, conv_votes, describe, of_competitors, route, weighs_by_activation
 from cases import rand, randn, random_mask
 from torchcaps.capsules import Capsules
 from torchcaps.routing import em_routing
+from torchcaps.routing.competition import KINDS
 from torchcaps.votes import ConvVotes, DenseVotes
 
 pytestmark = pytest.mark.usefixtures("on_reference")
 
 every_routing = pytest.mark.parametrize("name", list(ALL))
-both_competitions = pytest.mark.parametrize("competition", ["window", "global"])
+every_competition = pytest.mark.parametrize("competition", KINDS)
 every_description = pytest.mark.parametrize(
     ("kind", "competition"),
-    [("dense", "window"), ("class", "global"), ("conv", "window"), ("conv", "global"), ("conv1d", "global")],
+    [("dense", "window"), ("class", "global"), ("dense", "position"), ("conv1d", "global"), ("conv1d", "position")]
+    + [("conv", competition) for competition in KINDS],
 )
 TIGHT = {"rtol": 1e-12, "atol": 1e-14}
 
@@ -50,7 +52,7 @@ def test_parents_have_no_order(name):
     assert_close(other.coupling, one.coupling[..., order], rtol=1e-10, atol=1e-12)
 
 
-@both_competitions
+@every_competition
 @every_routing
 def test_types_of_a_feature_map_have_no_order(name, competition):
     poses, activations, weight = randn(2, 6, 4, 3, 2), rand(2, 6, 4, 3), randn(3, 2, 3, 4, 2, 3)
@@ -159,7 +161,7 @@ def test_masked_child_is_no_child(name):
             assert not gradient[:, [1, 4]].any()
 
 
-@pytest.mark.parametrize(("kind", "competition"), [("dense", "window"), ("conv", "window"), ("conv", "global")])
+@pytest.mark.parametrize(("kind", "competition"), [("dense", "window"), *(("conv", kind) for kind in KINDS)])
 @every_routing
 def test_masked_pose_of_nan_is_never_seen(name, competition, kind):
     """Through a description, bias included: values and gradients are those of any other padding."""
@@ -190,7 +192,7 @@ def test_masked_pose_of_nan_is_never_seen(name, competition, kind):
     assert not outcomes[0][3][~mask].any(), "masked poses have no gradient"
 
 
-@both_competitions
+@every_competition
 @every_routing
 def test_child_no_window_reaches_has_no_part(name, competition):
     votes = conv_votes()  # 6 rows, kernel 3, stride 2: the last row is seen by no window
@@ -227,17 +229,21 @@ def test_child_no_window_reaches_has_no_part(name, competition):
 def test_couplings_sum_to_one_over_the_parents_reached(name, competition, kind):
     votes = describe(kind)
     votes = votes.given(activations=None, mask=random_mask(3, votes.num_children))
-    for step in route(name, votes, competition=competition, return_trace=True).trace:
+    for number, step in enumerate(route(name, votes, competition=competition, return_trace=True).trace):
         rows = competitors(step.coupling, votes, competition, 0.0)
         assert (rows >= 0).all()
         whole = votes.activations if name.endswith("amended") else torch.ones_like(votes.activations)
         expected = torch.where(votes.mask, whole, 0.0)
-        if votes.windows is not None and competition == "window":
-            expected = votes.slots(expected).flatten(1)
-        elif votes.windows is not None:
+        is_leaky = any(name.startswith(leaky) for leaky in LEAKY)
+        if number == 0 and competition == "position":  # equal shares of types, which do not compete later
+            share = votes.slots(expected).unsqueeze(-1) / (votes.num_parents + is_leaky)
+            assert_close(step.coupling, share.expand_as(step.coupling), **TIGHT)
+            continue
+        if votes.windows is not None and competition != "window":
             seen = votes.windows.children().flatten().bincount(minlength=votes.num_children) > 0
             expected = expected * seen
-        if any(name.startswith(leaky) for leaky in LEAKY):
+        expected = of_competitors(expected, votes, competition)
+        if is_leaky:
             assert (rows.sum(-1) <= expected).all()
             assert (rows.sum(-1) < expected)[expected > 0].all()
         else:

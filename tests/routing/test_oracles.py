@@ -13,6 +13,7 @@ from torch.testing import assert_close
 from algorithms import COUPLING, DESCRIPTIONS, competitors, conv_votes, describe, route
 from cases import rand, randn, random_mask
 from torchcaps.routing import dynamic_routing, em_routing, entropy_routing, kmeans_routing, uniform_routing
+from torchcaps.routing.competition import KINDS
 
 pytestmark = pytest.mark.usefixtures("on_reference")
 EPS = 1e-5
@@ -109,7 +110,7 @@ def test_equal_votes_from_a_uniform_start_never_part():
     assert_close(poses, poses[:, :1].expand_as(poses))
 
 
-@pytest.mark.parametrize("competition", ["window", "global"])
+@pytest.mark.parametrize("competition", KINDS)
 @pytest.mark.parametrize("kind", [*DESCRIPTIONS, "mask, logits"])
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])
 def test_kmeans_dot_is_entropy_with_one_iteration_more(kind, competition, temperature):
@@ -138,7 +139,7 @@ def test_transformation_absorbs_the_temperature(temperature):
     assert_close(hot.capsules.poses, scaled.capsules.poses, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("competition", ["window", "global"])
+@pytest.mark.parametrize("competition", KINDS)
 @pytest.mark.parametrize("kind", DESCRIPTIONS)
 @pytest.mark.parametrize("leaky", [False, True])
 def test_one_dynamic_iteration_is_uniform(kind, competition, leaky):
@@ -203,8 +204,9 @@ def test_first_couplings_count_the_parents_a_child_reaches():
         for child, times in enumerate(covered.tolist()):
             shares = rows[:, child][rows[:, child] > 0].view(2, -1)
             assert_close(shares, torch.full((2, 3 * times), 1 / max(1, 3 * times), dtype=torch.float64))
-    for result in without_updates(votes, competition="window").values():
-        assert_close(result.coupling, torch.full_like(result.coupling, 1 / 3))
+    for competition in ("window", "position"):
+        for result in without_updates(votes, competition=competition).values():
+            assert_close(result.coupling, torch.full_like(result.coupling, 1 / 3))
 
 
 def test_leak_is_a_parent_with_zero_votes():

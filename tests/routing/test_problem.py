@@ -8,6 +8,7 @@ import torch
 from cases import conv_case, dense_case, rand, randn, random_mask, tensor_case
 from situations import conv1d_case, with_activations
 from torchcaps.routing import dynamic_routing, em_routing, entropy_routing, kmeans_routing, uniform_routing
+from torchcaps.routing.competition import KINDS
 
 pytestmark = pytest.mark.usefixtures("on_reference")
 
@@ -58,7 +59,7 @@ def test_padding_of_plain_votes_leaks_nowhere(routing):
         assert (leaf.grad[~mask] == 0).all()
 
 
-@pytest.mark.parametrize("competition", ["window", "global"])
+@pytest.mark.parametrize("competition", KINDS)
 @pytest.mark.parametrize("make", [dense_case, conv_case], ids=["dense", "conv"])
 def test_padding_of_descriptions_leaks_nowhere(routing, make, competition):
     case = weighed(routing, make(mask=True)).given(competition=competition, return_trace=True)
@@ -77,7 +78,7 @@ def test_padding_of_descriptions_leaks_nowhere(routing, make, competition):
     assert (leaves["activations"].grad[~case.mask] == 0).all()
 
 
-@pytest.mark.parametrize("competition", ["window", "global"])
+@pytest.mark.parametrize("competition", KINDS)
 def test_a_child_no_window_sees_has_zero_gradient(routing, competition):
     case = weighed(routing, conv1d_case()).given(competition=competition)
     leaves = {name: leaf.clone().requires_grad_() for name, leaf in case.leaves.items()}
@@ -154,7 +155,7 @@ def test_refusals_common_to_all(routing):
 
     refuse(
         ValueError,
-        "competition must be one of 'window', 'global', got 'windows'; did you mean 'window'",
+        "competition must be one of 'window', 'global', 'position', got 'windows'; did you mean 'window'",
         competition="windows",
     )
     refuse(

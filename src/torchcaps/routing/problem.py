@@ -39,7 +39,7 @@ class Problem:
     Attributes:
         votes: the description, activations and mask included.
         options: the algorithm's own options, a frozen dataclass.
-        competition: "window" or "global".
+        competition: "window", "global" or "position".
         initial_logits: of the shape of the couplings, or None for zeros.
         leaky, partial: see Competition.
         amend: couplings are multiplied by the activations of the children.

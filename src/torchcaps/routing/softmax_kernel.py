@@ -67,7 +67,7 @@ class SoftmaxKernel:
         self.why_not_options = why_not_options
 
     def why_not(self, problem: Problem) -> str | None:
-        if problem.competition == "global" and problem.votes.windows is not None:
+        if problem.competition != "window" and problem.votes.windows is not None:
             return "its kernel has window competition only"
         if problem.initial_logits is not None:
             return "its kernel starts from zero logits, initial_logits were given"

@@ -76,6 +76,7 @@ def test_auto_takes_the_kernel():
     ("votes", "options", "reason"),
     [
         (lambda: conv_case().votes(), {"competition": "global"}, "window competition"),
+        (lambda: conv_case().votes(), {"competition": "position"}, "window competition"),
         (lambda: dense_case().votes(), {"initial_logits": randn(2, 5, 3)}, "initial_logits"),
         (lambda: randn(2, 5, 3, 4), {}, "exist already"),
         (lambda: dense_case().votes(poses=torch.empty(0, 5, 3, dtype=torch.float64), activations=None), {}, "nothing"),

@@ -50,7 +50,7 @@ def test_gradients(name):
     assert gradcheck(dynamic_routing, GRADIENTS[name]())
 
 
-@pytest.mark.parametrize("name", ["plain", "dense full", "conv window", "conv global"])
+@pytest.mark.parametrize("name", ["plain", "dense full", "conv window", "conv global", "conv2d position"])
 def test_gradients_leaky_and_amended(name):
     assert gradcheck(dynamic_routing, amended(GRADIENTS[name]()), leaky=True)
 

@@ -8,6 +8,7 @@ from situations import SITUATIONS
 from torchcaps.capsules import Capsules
 from torchcaps.native import library
 from torchcaps.routing import em_routing, why_not
+from torchcaps.routing.competition import KINDS
 from torchcaps.routing.em import fused_ops
 from torchcaps.votes import ClassVotes, ConvVotes, DenseVotes, as_votes
 
@@ -86,7 +87,7 @@ def conv_matrix(batch_size=2, spatial=(5, 5), num_types=3, num_parents=5, bias=F
 @pytest.mark.parametrize("detach_couplings", [False, True])
 def test_situations(name, activation, detach_couplings):
     case = SITUATIONS[name]()
-    if "conv" in name and case.options["competition"] == "global" and "factor" in case.leaves:
+    if "conv" in name and case.options["competition"] != "window" and "factor" in case.leaves:
         pytest.skip("refused")
     leaves = with_betas(case.leaves, as_votes(case.votes()).num_parents)
     # a large eps_var keeps the densities of one or two votes tame, so that nothing drowns in rounding
@@ -94,7 +95,7 @@ def test_situations(name, activation, detach_couplings):
     assert_like_reference(case.describe, leaves, eps_var=0.1, **options)
 
 
-@pytest.mark.parametrize("competition", ["window", "global"])
+@pytest.mark.parametrize("competition", KINDS)
 @pytest.mark.parametrize("num_iterations", [1, 2, 3, 5])
 @pytest.mark.parametrize("bias", [False, True])
 def test_matrix_capsules(competition, num_iterations, bias):
@@ -108,7 +109,7 @@ def test_matrix_capsules(competition, num_iterations, bias):
 @pytest.mark.parametrize("inverse_temperature", [1 / 16, 0.25, 3.0, [0.1, 1.0, 0.5]])
 def test_tempered_e_step(activation, inverse_temperature):
     votes, leaves = conv_matrix()
-    for competition in ("window", "global"):
+    for competition in KINDS:
         for detach_couplings in (False, True):
             assert_like_reference(
                 *(votes, leaves),
@@ -120,7 +121,7 @@ def test_tempered_e_step(activation, inverse_temperature):
             )
 
 
-@pytest.mark.parametrize("competition", ["window", "global"])
+@pytest.mark.parametrize("competition", KINDS)
 @pytest.mark.parametrize("cost_scale", ["mass", "paper"])
 def test_masks(competition, cost_scale):
     mask, window_mask = torch.rand(2, 7, 7, 5) < 0.7, torch.rand(2, 3, 3) < 0.7
@@ -149,6 +150,60 @@ def test_types(num_types, stride):
     assert_like_reference(votes, leaves, eps_var=1e-2)
 
 
+@pytest.mark.parametrize("num_parents", [1, 3, 4, 7, 8, 9, 33])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_lanes_of_positions(num_parents, dtype):
+    """Each lane has a softmax of its own under position competition; padding lanes have none."""
+    votes, leaves = conv_matrix(num_parents=num_parents, stride=1, mask=torch.rand(2, 5, 5, 3) < 0.8)
+    close = VALUES if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-4}
+    tolerance = 1e-9 if dtype == torch.float64 else 1e-4
+    options = {"competition": "position", "eps_var": 1e-2, "inverse_temperature": 0.25}
+    assert_like_reference(votes, leaves, values=close, gradient=tolerance, dtype=dtype, **options)
+
+
+@pytest.mark.parametrize("damping", [0.1, 0.5, 0.95])
+@pytest.mark.parametrize("num_iterations", [1, 2, 3, 5])
+@pytest.mark.parametrize("activation", ["mdl", "mixing", "entropy"])
+def test_damped_means(damping, num_iterations, activation):
+    votes, leaves = conv_matrix(bias=True)
+    options = {"damping": damping, "num_iterations": num_iterations, "activation": activation, "eps_var": 1e-3}
+    for competition in KINDS:
+        for detach_couplings in (False, True):
+            assert_like_reference(
+                *(votes, leaves), competition=competition, detach_couplings=detach_couplings, **options
+            )
+
+
+def test_damped_means_of_starved_parents():
+    """Where the mass is below the least one, the mean is drawn to 0 by both."""
+    votes, leaves = conv_matrix()
+    leaves["activations"][:, :3] *= 1e-10
+    for detach_couplings in (False, True):
+        for activation in ("mdl", "entropy"):
+            options = {"activation": activation, "detach_couplings": detach_couplings, "eps_var": 0.1}
+            assert_like_reference(votes, leaves, damping=0.2, **options)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_damped_means_of_no_votes_are_zero(dtype):
+    votes, leaves = conv_matrix()
+    leaves = {name: leaf.to(dtype) for name, leaf in leaves.items()} | {
+        "activations": torch.zeros(2, 5, 5, 3).to(dtype)
+    }
+    betas = {name: leaves.pop(name) for name in ("beta_a", "beta_u")}
+    assert not em_routing(votes(**leaves), **betas, damping=0.1, backend="fused").capsules.poses.any()
+
+
+def test_damped_means_in_float32():
+    """Far from 0 the damped mean is far from all votes, at first and then less and less."""
+    votes, leaves = conv_matrix(spatial=(7, 7), num_types=8, num_parents=16)
+    close = {"rtol": 1e-4, "atol": 1e-4}
+    options = {"values": close, "gradient": 1e-3, "dtype": torch.float32, "eps_var": 1e-2}
+    assert_like_reference(votes, leaves, damping=0.1, **options)
+    leaves["poses"] += 10
+    assert_like_reference(votes, leaves, damping=0.1, num_iterations=2, inverse_temperature=1 / 16, **options)
+
+
 def test_class_capsules_with_coordinates():
     leaves = matrix_leaves((2, 4, 4, 6), (6,), 5)
 
@@ -158,7 +213,7 @@ def test_class_capsules_with_coordinates():
     assert_like_reference(votes, leaves, eps_var=1e-3)
 
 
-@pytest.mark.parametrize("competition", ["window", "global"])
+@pytest.mark.parametrize("competition", KINDS)
 def test_float32(competition):
     votes, leaves = conv_matrix(spatial=(7, 7), num_types=8, num_parents=16)
     close = {"rtol": 1e-4, "atol": 1e-4}
@@ -167,7 +222,7 @@ def test_float32(competition):
     )
 
 
-@pytest.mark.parametrize("competition", ["window", "global"])
+@pytest.mark.parametrize("competition", KINDS)
 def test_trace(competition):
     votes, leaves = conv_matrix(window_mask=torch.tensor([[[True, False], [True, True]]] * 2))
     betas = {name: leaves.pop(name) for name in ("beta_a", "beta_u")}
@@ -203,16 +258,17 @@ def test_children_that_no_window_sees_have_no_gradient():
         assert gradients[name][:, :5, :5].ne(0).any()
 
 
+@pytest.mark.parametrize("options", [{}, {"competition": "position"}, {"damping": 0.3}], ids=str)
 @pytest.mark.parametrize("make", [dense_case, class_case, conv_case])
-def test_gradcheck(make):
+def test_gradcheck(make, options):
     case = make(batch_size=1, num_parents=2)
     leaves = {name: leaf.requires_grad_() for name, leaf in with_betas(case.leaves, 2).items()}
 
     def routing(*values):
         values = dict(zip(leaves, values))
         betas = {name: values.pop(name) for name in ("beta_a", "beta_u")}
-        result = em_routing(case.describe(**values), **betas, eps_var=0.1, lambda_schedule=0.02, backend="fused")
-        return tuple(result.capsules)
+        fixed = {"eps_var": 0.1, "lambda_schedule": 0.02, "backend": "fused"} | options
+        return tuple(em_routing(case.describe(**values), **betas, **fixed).capsules)
 
     assert torch.autograd.gradcheck(routing, tuple(leaves.values()))
 
@@ -299,11 +355,12 @@ EXTREMES = {
 @pytest.mark.parametrize("name", EXTREMES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("activation", ["mdl", "mixing", "entropy"])
-def test_extreme_inputs_stay_finite(name, dtype, activation):
+@pytest.mark.parametrize("options", [{}, {"competition": "position"}, {"damping": 0.3}, {"damping": 1 - 1e-9}], ids=str)
+def test_extreme_inputs_stay_finite(name, dtype, activation, options):
     votes, leaves = conv_matrix()
     leaves["poses"], leaves["activations"] = EXTREMES[name](leaves["poses"], leaves["activations"])
     leaves = {key: leaf.to(dtype) for key, leaf in leaves.items()}
-    result, gradients = solve(votes, leaves, "fused", activation=activation)
+    result, gradients = solve(votes, leaves, "fused", activation=activation, **options)
     assert all(x.isfinite().all() for x in (*result.capsules, result.coupling, *gradients.values()))
 
 
@@ -348,6 +405,7 @@ def test_refusals_explain_themselves():
         "fused", em_routing, randn(2, 3, 5, 4), torch.ones(2, 3).double(), beta_a=0.0, beta_u=0.0
     )
     case = conv_case(weights="factorised", bias=False)
-    reason = why_not("fused", em_routing, case.votes(), beta_a=0.0, beta_u=0.0, competition="global")
-    assert "factorised" in reason
+    for competition in ("global", "position"):
+        reason = why_not("fused", em_routing, case.votes(), beta_a=0.0, beta_u=0.0, competition=competition)
+        assert f"no {competition} competition for convolutional votes with factorised weights" in reason
     assert why_not("fused", em_routing, case.votes(), beta_a=0.0, beta_u=0.0, competition="window") is None

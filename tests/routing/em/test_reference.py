@@ -27,7 +27,7 @@ def assert_em(make, lambdas=LAMBDAS, **options):
     case, beta_a, beta_u = em_case(make)
     case = case if "competition" in case.options else case.given(competition="global")
     result = route(em_routing, case, beta_a=beta_a, beta_u=beta_u, **options)
-    known = {name: value for name, value in options.items() if name in ("eps_var", "cost_scale", "activation")}
+    known = {name: options[name] for name in ("eps_var", "cost_scale", "activation", "damping") if name in options}
     temperature = options.get("inverse_temperature", 1.0)
     known["temperatures"] = temperature if isinstance(temperature, list) else [temperature] * len(lambdas)
     assert_like_loops(result, loops.em(case.field(), beta_a.numpy(), beta_u.numpy(), lambdas, **known), case)
@@ -45,6 +45,33 @@ def test_situations(name, activation):
 @pytest.mark.parametrize("make", [tensor_case, conv_case])
 def test_tempered_e_step(make, activation, inverse_temperature):
     assert_em(make, activation=activation, inverse_temperature=inverse_temperature, eps_var=0.01)
+
+
+@pytest.mark.parametrize("damping", [0.1, 0.9])
+@pytest.mark.parametrize("activation", ["mdl", "mixing", "entropy"])
+@pytest.mark.parametrize(
+    "name", ["plain", "logits, mask", "dense full", "conv mask, window mask-global", "conv-position"]
+)
+def test_damped_means(name, activation, damping):
+    assert_em(SITUATIONS[name], activation=activation, damping=damping, eps_var=0.1)
+
+
+def test_without_iterations_to_come_damping_shrinks_the_mean():
+    votes, activations, betas = randn(2, 7, 3, 4), rand(2, 7), {"beta_a": 0.0, "beta_u": 0.0}
+    plain, damped = (em_routing(votes, activations, **betas, num_iterations=1, damping=d) for d in (0.0, 0.25))
+    torch.testing.assert_close(damped.capsules.poses, 0.75 * plain.capsules.poses)
+    assert torch.equal(plain.capsules.poses, em_routing(votes, activations, **betas, num_iterations=1).capsules.poses)
+
+
+def test_a_damped_mean_comes_home():
+    """With one parent couplings stay 1: after T iterations damping^T of the mean is missing."""
+    votes, activations = randn(2, 7, 1, 4), rand(2, 7)
+    weights = activations[..., None, None]
+    mean = (weights * votes).sum(1) / weights.sum(1)
+    for num_iterations in (1, 2, 5):
+        options = {"beta_a": 0.0, "beta_u": 0.0, "num_iterations": num_iterations, "damping": 0.3}
+        poses = em_routing(votes, activations, **options).capsules.poses
+        torch.testing.assert_close(poses, (1 - 0.3**num_iterations) * mean)
 
 
 @pytest.mark.parametrize("activation", ["mdl", "entropy"])
@@ -128,6 +155,13 @@ def test_gradients(name, activation):
     assert gradcheck(routing, case, beta_a=beta_a, beta_u=beta_u)
 
 
+@pytest.mark.parametrize("name", ["plain", "mask", "conv global", "conv position"])
+def test_gradients_of_damped_means(name):
+    case, beta_a, beta_u = em_case(GRADIENTS[name])
+    routing = partial(em_routing, damping=0.3, eps_var=0.1, lambda_schedule=0.02)
+    assert gradcheck(routing, case, beta_a=beta_a, beta_u=beta_u)
+
+
 def test_detached_couplings_are_constants():
     """The gradient is that of one M-step with the couplings that were found."""
     votes, activations = torch.randn(2, 6, 3, 4, dtype=torch.float64), torch.rand(2, 6, dtype=torch.float64)
@@ -146,6 +180,18 @@ def test_detached_couplings_are_constants():
     ]
     torch.testing.assert_close(by_result[1], by_result[2])
     assert (by_result[0] - by_result[1]).abs().max() > 1e-3
+
+
+def test_detached_old_means_are_constants():
+    """Only the last M-step carries gradients, and of its damped mean only the new share."""
+    votes, activations = randn(2, 6, 3, 4).requires_grad_(), rand(2, 6)
+    betas = {"beta_a": 0.3, "beta_u": -0.2}
+    damped = em_routing(votes, activations, **betas, detach_couplings=True, damping=0.25)
+    shares = damped.coupling * activations.unsqueeze(-1)
+    shares = shares / shares.sum(1, keepdim=True)
+    seed = randn(2, 3, 4)
+    (gradient,) = torch.autograd.grad(damped.capsules.poses, votes, seed)
+    torch.testing.assert_close(gradient, 0.75 * shares.unsqueeze(-1) * seed.unsqueeze(1))
 
 
 def test_gradients_at_the_scale_of_the_paper():
@@ -178,5 +224,10 @@ def test_messages():
         ValueError, match="activation must be one of 'mdl', 'mixing', 'entropy', got 'mix'; did you mean"
     ):
         em_routing(votes, activations, **betas, activation="mix")
+    for damping in (1, -0.1, float("nan"), True, "0.1"):
+        with pytest.raises(
+            ValueError, match=r"damping must be a number in \[0, 1\), the share of the old mean, 0 for none, "
+        ):
+            em_routing(votes, activations, **betas, damping=damping)
     with pytest.raises(ValueError, match="cost_scale must be one of 'mass', 'paper', got 'size'"):
         em_routing(votes, activations, **betas, cost_scale="size")

@@ -47,19 +47,24 @@ def dynamic_routing(
         b_{ij} \leftarrow b_{ij} + \langle \hat u_{ij}, v_j \rangle
 
     repeated `num_iterations` times from b = 0; the last agreement is not computed. Each iteration is a step of
-    mirror descent on the objective that the trace reports (see the README beside this file).
+    mirror descent on the objective that the trace reports (see the README beside this file); under position competition
+    without `initial_logits` from the second iteration on.
 
     Args:
         votes: tensor (B, I, J, D) or a description.
         num_iterations: r; with r = 1 the couplings stay uniform.
         squash_k: k of the squash; 1 in the paper.
-        leaky: an extra parent with logit 0 joins the softmax and its share is dropped.
+        leaky: an extra parent with logit 0 joins every softmax and its share is dropped.
         detach_couplings: only the last weighted sum carries gradients.
         amend: multiply couplings by the activations of the children (Zhao 2018).
         partial: partial normalisation: the probability with which a parent takes part (one draw for the whole
             batch, at least one parent), or the boolean (J,) itself; the others get coupling 0.
-        competition: "window" or "global": for convolutional votes, whether a child shares itself within each
-            window or among all positions that see it.
+        competition: for convolutional votes, among whom a child shares itself: "window": the parent types of each
+            window separately; "global": all positions and types that see it; "position": the positions that see it,
+            for each type by itself, so that types do not compete. Then its couplings sum to the number of types J, and
+            the first ones, without `initial_logits`, are 1 / J all the same (`leaky`: 1 / (J + 1), later one leak for
+            each type; `partial`: one over the types that take part). Dense and class votes compete over types under
+            each of the three.
         initial_logits: b at the start, of the shape of the couplings.
         activations: (B, I), for `amend` when the votes do not carry them.
         mask: (B, I), False = padding, when the votes do not carry it.

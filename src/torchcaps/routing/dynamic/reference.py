@@ -17,9 +17,8 @@ def dynamic(problem: Problem) -> RoutingResult:
     votes_BIJD = problem.votes.materialise()
     logits_BIJ = problem.first_logits()
     amendment_BI1 = problem.slot_weights()
-    trace = []
+    coupling_BIJ, trace = competition.first(problem.initial_logits), []
     for iteration in range(options.num_iterations):
-        coupling_BIJ = competition.softmax(logits_BIJ)
         if amendment_BI1 is not None:
             coupling_BIJ = coupling_BIJ * amendment_BI1
         if options.detach_couplings:
@@ -31,6 +30,7 @@ def dynamic(problem: Problem) -> RoutingResult:
             trace.append(TraceStep(*(value.detach() for value in step)))
         if iteration + 1 < options.num_iterations:
             logits_BIJ = logits_BIJ + agreement(votes_BIJD, poses_BJD)
+            coupling_BIJ = competition.softmax(logits_BIJ)
     return RoutingResult(
         Capsules.from_poses(poses_BJD), coupling_BIJ.detach(), tuple(trace) if problem.return_trace else None
     )

@@ -32,6 +32,7 @@ class EMOptions:
     eps_var: float
     cost_scale: str
     activation: str
+    damping: float
     detach_couplings: bool
 
 
@@ -47,6 +48,7 @@ def em_routing(
     eps_var: float = 1e-6,
     cost_scale: str = "mass",
     activation: str = "mdl",
+    damping: float = 0.0,
     detach_couplings: bool = False,
     competition: str = "global",
     initial_logits: Tensor | None = None,
@@ -80,14 +82,19 @@ def em_routing(
         cost_scale: "mass": mbar is the mean mass of a parent at the start and kappa = 100, so that the activation does
             not depend on how many children a layer has; "paper": mbar = kappa = 1.
         activation: "mdl" (above); "mixing": the share of the mass, as in a mixture; "entropy": mdl of unit mass.
-        detach_couplings: R is a constant for the gradient, and only the last M-step carries any. From t = 3 on the
-            gradient through the couplings of a new network is so large and so erratic that it may learn nothing.
+        damping: in [0, 1): the mean becomes (1 - damping) new + damping old, old = 0 before the first M-step; variances
+            are taken about the damped mean.
+        detach_couplings: R, and the old mean of `damping`, are constants for the gradient, and only the last M-step
+            carries any. From t = 3 on the gradient through the couplings of a new network is so large and so erratic
+            that it may learn nothing.
         competition: "global" (the paper's meaning): a child shares itself among all positions that see it; "window":
-            within each window separately.
+            within each window separately; "position": among the positions that see it, for each parent type by itself,
+            first couplings 1 / J.
         initial_logits, mask, backend, return_trace: as in :func:`dynamic_routing`. The trace's objective is the
             negative log-likelihood, at inverse temperature T the free energy
-            :math:`-\frac{1}{T} \sum_i a_i \ln \sum_j (a_j p_{ij})^T`; only "mixing" with one fixed T promises that it
-            falls, while variances are far above eps_var.
+            :math:`-\frac{1}{T} \sum_i a_i \ln \sum_j (a_j p_{ij})^T`; under "position" the inner sum is over positions,
+            the outer one over children and types. Only "mixing" with one fixed T promises that it falls, under any
+            competition and damping, while variances are far above eps_var.
 
     Shapes:
         capsules: poses mu (B, *positions, J, D), activations (B, *positions, J)
@@ -110,6 +117,7 @@ def em_routing(
         eps_var=check_positive("eps_var", eps_var),
         cost_scale=check_choice("cost_scale", cost_scale, KAPPA),
         activation=check_choice("activation", activation, ACTIVATIONS),
+        damping=_share("damping", damping),
         detach_couplings=detach_couplings,
     )
     problem = pose_problem(
@@ -135,6 +143,12 @@ def _one_per_iteration(name: str, values: float | Sequence[float], num_iteration
     if len(values) != num_iterations:
         raise ValueError(f"{name} needs one number for each of the {num_iterations} iterations, got {len(values)}")
     return tuple(check_positive(name, value) for value in values)
+
+
+def _share(name: str, value: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+        raise ValueError(f"{name} must be a number in [0, 1), the share of the old mean, 0 for none, got {value!r}")
+    return float(value)
 
 
 def _beta(name: str, beta: Tensor | float, votes: Votes) -> Tensor:

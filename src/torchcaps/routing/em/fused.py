@@ -27,8 +27,10 @@ class EmKernel:
         if problem.initial_logits is not None:
             return "its kernel starts from uniform couplings, initial_logits were given"
         reason = why_not_lower(problem.votes)
-        if reason is None and problem.competition == "global" and _is_factorised_convolution(problem.votes):
-            return "its kernel has no global competition for convolutional votes with factorised weights"
+        if reason is None and problem.competition != "window" and _is_factorised_convolution(problem.votes):
+            return (
+                f"its kernel has no {problem.competition} competition for convolutional votes with factorised weights"
+            )
         return reason or _why_not_size(problem)
 
     def run(self, problem: Problem) -> RoutingResult:
@@ -85,7 +87,8 @@ def kernel_options(problem: Problem) -> EmKernelOptions:
         sharpness=[value * KAPPA[options.cost_scale] for value in options.lambdas],
         inverse_temperature=options.inverse_temperatures,
         eps_var=options.eps_var,
-        competition=KINDS.index(problem.competition),
+        damping=options.damping,
+        competition=KINDS.index("window" if problem.votes.windows is None else problem.competition),
         activation=ACTIVATIONS.index(options.activation),
         scale_by_mass=options.cost_scale == "mass",
         detach=options.detach_couplings,

@@ -21,6 +21,7 @@ class EmKernelOptions(NamedTuple):
         sharpness: lambda_t kappa of each iteration.
         inverse_temperature: of the E-step that follows each M-step.
         eps_var: added to every variance.
+        damping: share of the old mean in the new one.
         competition: index into KINDS.
         activation: index into ACTIVATIONS.
         scale_by_mass: costs are divided by the mean mass of a parent at the start.
@@ -30,6 +31,7 @@ class EmKernelOptions(NamedTuple):
     sharpness: Sequence[float]
     inverse_temperature: Sequence[float]
     eps_var: float
+    damping: float
     competition: int
     activation: int
     scale_by_mass: bool
@@ -53,6 +55,7 @@ def em_kernel(
     sharpness: Sequence[float],
     inverse_temperature: Sequence[float],
     eps_var: float,
+    damping: float,
     competition: int,
     activation: int,
     scale_by_mass: bool,
@@ -68,7 +71,9 @@ def em_kernel(
     votes = KernelVotes(
         poses, weight, bias, activations, offset, child, transform, child_mask, window_mask, rows
     ).contiguous()
-    options = EmKernelOptions(sharpness, inverse_temperature, eps_var, competition, activation, scale_by_mass, detach)
+    options = EmKernelOptions(
+        sharpness, inverse_temperature, eps_var, damping, competition, activation, scale_by_mass, detach
+    )
     out_poses, out_activations, out_logits, state = _empty_results(votes, len(sharpness), keep_state)
     kept = state if keep_state else None
     _call("forward", votes, (beta_a, beta_u), options, out_poses, out_activations, out_logits, kept)
@@ -103,6 +108,7 @@ def em_kernel_backward(
     sharpness: Sequence[float],
     inverse_temperature: Sequence[float],
     eps_var: float,
+    damping: float,
     competition: int,
     activation: int,
     scale_by_mass: bool,
@@ -112,7 +118,9 @@ def em_kernel_backward(
     votes = KernelVotes(
         poses, weight, bias, activations, offset, child, transform, child_mask, window_mask, rows
     ).contiguous()
-    options = EmKernelOptions(sharpness, inverse_temperature, eps_var, competition, activation, scale_by_mass, detach)
+    options = EmKernelOptions(
+        sharpness, inverse_temperature, eps_var, damping, competition, activation, scale_by_mass, detach
+    )
     to_poses, to_weight, to_bias, to_activations, to_beta_a, to_beta_u = _empty_gradients(poses, weight, bias, beta_a)
     targets = to_poses, to_activations, to_weight, None if bias is None else to_bias, to_beta_a, to_beta_u
     arriving = [
@@ -146,6 +154,7 @@ def em_couplings(
     sharpness: Sequence[float],
     inverse_temperature: Sequence[float],
     eps_var: float,
+    damping: float,
     competition: int,
     activation: int,
     scale_by_mass: bool,
@@ -158,7 +167,9 @@ def em_couplings(
     votes = KernelVotes(
         poses, weight, bias, activations, offset, child, transform, child_mask, window_mask, rows
     ).contiguous()
-    options = EmKernelOptions(sharpness, inverse_temperature, eps_var, competition, activation, scale_by_mass, detach)
+    options = EmKernelOptions(
+        sharpness, inverse_temperature, eps_var, damping, competition, activation, scale_by_mass, detach
+    )
     couplings, likelihood = _empty_couplings(votes)
     number = ctypes.c_int64(iteration)
     _call("coupling", votes, (beta_a, beta_u), options, state.contiguous(), number, couplings, likelihood)
@@ -200,7 +211,7 @@ def _differentiate(ctx, grad_poses, grad_activations, grad_logits, _) -> tuple:
     )
     bias, activations = inputs[2], inputs[3]
     found = (to_poses, to_weight, None if bias is None else to_bias, None if activations is None else to_activations)
-    return (*found, *(None for _ in range(6)), *to_betas, *(None for _ in range(8)))
+    return (*found, *(None for _ in range(6)), *to_betas, *(None for _ in range(9)))
 
 
 def _refuse_double_backward(ctx, *_) -> tuple:
@@ -267,6 +278,7 @@ def _call(
         scale_by_mass=options.scale_by_mass,
         detach=options.detach,
         variance_epsilon=options.eps_var,
+        damping=options.damping,
         sharpness=ctypes.addressof(sharpness),
         inverse_temperature=ctypes.addressof(inverse_temperature),
         beta_a=pointer(beta_a),

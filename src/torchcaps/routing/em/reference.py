@@ -20,15 +20,15 @@ def em(problem: Problem) -> RoutingResult:
     votes_BIJD = votes.materialise()
     activations_BI = votes.child_weights()
     activations_BI1 = votes.slots(activations_BI).unsqueeze(-1)
-    coupling_BIJ = competition.softmax(problem.first_logits())
+    coupling_BIJ = competition.first(problem.initial_logits)
     mass_scale, kappa = cost_scale(problem, coupling_BIJ)
-    trace = []
+    old_BJD, trace = None, []
     for iteration, sharpness in enumerate(options.lambdas):
         # M-step: fit a Gaussian to the votes of each parent
         weighted_BIJ = coupling_BIJ * activations_BI1
         mass_BJ = weighted_BIJ.sum(-2)
         share_BIJ = weighted_BIJ / mass_BJ.clamp_min(LEAST_MASS).unsqueeze(-2)
-        mean_BJD = weighted_sum(share_BIJ, votes_BIJD)
+        mean_BJD = damped(weighted_sum(share_BIJ, votes_BIJD), old_BJD, options)
         deviation_BIJD = (votes_BIJD - mean_BJD.unsqueeze(-3)).square()
         variance_BJD = weighted_sum(share_BIJ, deviation_BIJD) + options.eps_var
         logit_BJ = activation_logit(options, sharpness * kappa, mass_BJ, variance_BJD, mass_scale)
@@ -45,11 +45,22 @@ def em(problem: Problem) -> RoutingResult:
             likelihood_B = competition.log_partition(logits_BIJ, activations_BI) / inverse_temperature
             step = coupling_BIJ, mean_BJD, of_existing(log_activation_BJ.exp(), votes.window_mask), -likelihood_B
             trace.append(TraceStep(*(value.detach() for value in step)))
+        old_BJD = mean_BJD
         if not last:
             coupling_BIJ = competition.softmax(logits_BIJ.detach() if options.detach_couplings else logits_BIJ)
     capsules = Capsules(mean_BJD, of_existing(log_activation_BJ.exp(), votes.window_mask))
     trace = tuple(trace) if problem.return_trace else None
     return RoutingResult(capsules, coupling_BIJ.detach(), trace, logits=logit_BJ)
+
+
+def damped(new: Tensor, old: Tensor | None, options) -> Tensor:
+    """Means of an M-step, drawn back to those of the one before, or to 0: (B, ..., J, D)."""
+    if options.damping == 0:
+        return new
+    damped = (1 - options.damping) * new
+    if old is None:
+        return damped
+    return damped + options.damping * (old.detach() if options.detach_couplings else old)
 
 
 def cost_scale(problem: Problem, first_coupling: Tensor) -> tuple[Tensor | float, float]:

@@ -54,7 +54,8 @@ def entropy_routing(
         num_iterations: r >= 1.
         alpha: one number, or one per iteration; alpha[t] enters the couplings of iteration t + 1.
         amend, partial, competition, initial_logits, activations, mask, backend, return_trace: as in
-            :func:`dynamic_routing`.
+            :func:`dynamic_routing`. The trace's objective is F; with one alpha it never rises, under position
+            competition without `initial_logits` from the second iteration on.
 
     Example:
         >>> import torch

@@ -13,11 +13,9 @@ def entropy(problem: Problem) -> RoutingResult:
     """Solve an entropy-routing problem in eager torch."""
     alphas, competition = problem.options.alpha, problem.compete()
     votes_BIJD = problem.votes.materialise()
-    logits_BIJ = problem.first_logits()
     amendment_BI1 = problem.slot_weights()
-    trace = []
+    coupling_BIJ, trace = competition.first(problem.initial_logits), []
     for iteration, alpha in enumerate(alphas):
-        coupling_BIJ = competition.softmax(logits_BIJ)
         if amendment_BI1 is not None:
             coupling_BIJ = coupling_BIJ * amendment_BI1
         sums_BJD = weighted_sum(coupling_BIJ, votes_BIJD)
@@ -26,7 +24,7 @@ def entropy(problem: Problem) -> RoutingResult:
             step = coupling_BIJ, sums_BJD, weights(sums_BJD), free_energy(coupling_BIJ, sums_BJD, alpha)
             trace.append(TraceStep(*(value.detach() for value in step)))
         if iteration + 1 < len(alphas):
-            logits_BIJ = agreement(votes_BIJD, directions_BJD) / alpha
+            coupling_BIJ = competition.softmax(agreement(votes_BIJD, directions_BJD) / alpha)
     # w_j s_j with the lengths cancelled, so that a parent of length 0 has its derivative too.
     longest_B11 = length(sums_BJD).amax(-1)[..., None, None]
     capsules = Capsules(sums_BJD / (1 + longest_B11), weights(sums_BJD))

@@ -54,7 +54,8 @@ def kmeans_routing(
 
     repeated `num_iterations` times, and squashed once at the end. For the Euclidean metric logits are
     :math:`-T |\hat u_{ij} - v_j|^2` and centres are means. Either way
-    :math:`L = -\frac{1}{T} \sum_i \ln \sum_j \exp(-T d(\hat u_{ij}, v_j))` never increases.
+    :math:`L = -\frac{1}{T} \sum_i \ln \sum_j \exp(-T d(\hat u_{ij}, v_j))` never increases, under any competition;
+    under "position" its inner sum is over positions, the outer one over children and types.
 
     Args:
         votes: tensor (B, I, J, D) or a description.

@@ -36,7 +36,7 @@ def kmeans(problem: Problem) -> RoutingResult:
         step = coupling_BIJ, centres_BJD, lengths_BJ, loss_B
         trace.append(TraceStep(*(value.detach() for value in step)))
 
-    coupling_BIJ = competition.softmax(problem.first_logits())
+    coupling_BIJ = competition.first(problem.initial_logits)
     if amendment_BI1 is not None:
         coupling_BIJ = coupling_BIJ * amendment_BI1
     centres_BJD = centres(coupling_BIJ, votes_BIJD, options.metric)
