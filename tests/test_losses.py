@@ -12,11 +12,13 @@ from torchcaps.losses import (
     CombinedLoss,
     MarginLoss,
     ReconstructionLoss,
+    SoftmaxCrossEntropy,
     SpreadLoss,
     activation_cross_entropy,
     combined_loss,
     margin_loss,
     reconstruction_loss,
+    softmax_cross_entropy,
     spread_loss,
 )
 
@@ -105,6 +107,17 @@ class TestFormulas:
         exact = ActivationCrossEntropy(eps=0.0, class_weights=WEIGHTS, reduction="none")(ACTIVATIONS, TARGETS)
         torch.testing.assert_close(exact, expected * WEIGHTS[TARGETS])
 
+    def test_softmax_cross_entropy_takes_activations_as_logits(self):
+        rows = zip(ACTIVATIONS.tolist(), TARGETS.tolist(), strict=True)
+        expected = [-math.log(math.exp(row[t]) / sum(math.exp(a) for a in row)) for row, t in rows]
+        expected = torch.tensor(expected, dtype=torch.float64)
+        found = softmax_cross_entropy(ACTIVATIONS, TARGETS, reduction="none")
+        torch.testing.assert_close(found, expected)
+        weighted = SoftmaxCrossEntropy(class_weights=WEIGHTS, reduction="none")(ACTIVATIONS, TARGETS)
+        torch.testing.assert_close(weighted, WEIGHTS[TARGETS] * expected)
+        least = softmax_cross_entropy(torch.eye(4)[TARGETS], TARGETS).item()
+        assert least == pytest.approx(math.log(1 + 3 / math.e))  # never at rest
+
     def test_cross_entropy_takes_activations_not_logits(self):
         as_logits = nn.functional.cross_entropy(ACTIVATIONS, TARGETS, reduction="none")
         ours = activation_cross_entropy(ACTIVATIONS, TARGETS, reduction="none")
@@ -137,6 +150,7 @@ class TestFormulas:
             (margin_loss, MarginLoss, (ACTIVATIONS, TARGETS)),
             (spread_loss, SpreadLoss, (ACTIVATIONS, TARGETS, 0.5)),
             (activation_cross_entropy, ActivationCrossEntropy, (ACTIVATIONS, TARGETS)),
+            (softmax_cross_entropy, SoftmaxCrossEntropy, (ACTIVATIONS, TARGETS)),
             (reconstruction_loss, ReconstructionLoss, (ACTIVATIONS, uniform(5, 4, seed=3))),
         ],
     )
@@ -194,6 +208,7 @@ class TestGradients:
             lambda a: margin_loss(a, MULTI_HOT, class_weights=WEIGHTS),
             lambda a: spread_loss(a, TARGETS, 0.9),
             lambda a: activation_cross_entropy(a, TARGETS, class_weights=WEIGHTS),
+            lambda a: softmax_cross_entropy(a, TARGETS, class_weights=WEIGHTS),
             lambda a: combined_loss(a, TARGETS, a, torch.zeros_like(a)),
         ],
     )
@@ -224,7 +239,7 @@ class TestGradients:
         assert torch.isfinite(activations.grad).all()
 
     def test_modules_move_their_class_weights(self):
-        for module in (MarginLoss, SpreadLoss, ActivationCrossEntropy):
+        for module in (MarginLoss, SpreadLoss, ActivationCrossEntropy, SoftmaxCrossEntropy):
             assert module(class_weights=WEIGHTS).float().class_weights.dtype == torch.float32
 
 
@@ -236,6 +251,7 @@ class TestCompile:
             (SpreadLoss(class_weights=WEIGHTS), (0.3,)),
             (SpreadLoss(), (torch.tensor(0.3, dtype=torch.float64),)),
             (ActivationCrossEntropy(class_weights=WEIGHTS), ()),
+            (SoftmaxCrossEntropy(class_weights=WEIGHTS), ()),
             (CombinedLoss(), (uniform(5, 6), uniform(5, 6, seed=1))),
         ],
     )
@@ -304,7 +320,7 @@ def test_messages(call, error, message):
 @pytest.mark.parametrize("index", [-1, 4])
 def test_an_index_out_of_range_is_never_silent(index):
     targets = torch.tensor([0, 0, 0, 0, index])
-    for call in (margin_loss, activation_cross_entropy, lambda a, t: spread_loss(a, t, 0.5)):
+    for call in (margin_loss, activation_cross_entropy, softmax_cross_entropy, lambda a, t: spread_loss(a, t, 0.5)):
         with pytest.raises(RuntimeError, match="out of bounds"):
             call(ACTIVATIONS, targets)
 

@@ -166,6 +166,19 @@ def test_the_crop_is_the_centre_after_standardising():
     assert torch.equal(cropped.before_crop(images), whole(images))
 
 
+def test_crops_may_be_standardised_one_by_one():
+    images = raw(3, 48, 48, 2)
+    options = {"image_size": (48, 48), "channels": 2, "crop": (32, 32)}
+    plain, ours = (Preprocessing(scaling=scaling, **options) for scaling in ("unit", "standardise_crop"))
+    crops, found = plain(images), ours(images)
+    deviation = crops.std((1, 2, 3), correction=0, keepdim=True)
+    torch.testing.assert_close(found, (crops - crops.mean((1, 2, 3), keepdim=True)) / deviation, rtol=1e-4, atol=1e-5)
+    several = ours.crops(images, 5)
+    torch.testing.assert_close(several.mean((2, 3, 4)), torch.zeros(3, 5), rtol=0, atol=1e-5)
+    torch.testing.assert_close(several.std((2, 3, 4), correction=0), torch.ones(3, 5), rtol=1e-4, atol=0)
+    assert ours(np.full((1, 48, 48, 2), 7, np.uint8)).eq(0).all()
+
+
 def test_several_crops():
     images = raw(2, 48, 48)
     preprocessing = Preprocessing(image_size=(48, 48), crop=(32, 32))

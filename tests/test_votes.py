@@ -72,6 +72,17 @@ def test_coordinates_of_a_four_by_four_pose():
             assert vote.count_nonzero() == 2
 
 
+@pytest.mark.parametrize(("coordinates", "scale"), [(True, 1.0), (0.1, 0.1), (0.0, 0.0), (False, 0.0)])
+def test_coordinates_may_be_scaled(coordinates, scale):
+    full, scaled = (
+        ClassVotes(torch.zeros(1, 5, 3, 1, 16), torch.zeros(1, 2, 4, 4), pose="matrix", coordinates=given).materialise()
+        for given in (True, coordinates)
+    )
+    torch.testing.assert_close(scaled, scale * full)
+    with pytest.raises(ValueError, match="coordinates must be True, False or a finite scale, got nan"):
+        ClassVotes(torch.zeros(1, 5, 3, 1, 2), torch.zeros(1, 2, 2, 6), coordinates=float("nan"))
+
+
 def test_coordinates_of_a_vector_pose():
     votes = ClassVotes(torch.zeros(1, 5, 3, 1, 2), torch.zeros(1, 2, 2, 6)).materialise()
     torch.testing.assert_close(votes[0, 3 * 4 + 2, 0], torch.tensor([4.5 / 5, 2.5 / 3, 0, 0, 0, 0]))

@@ -86,6 +86,15 @@ def test_validation_by_instance(num_instances):
         validation_by_instance(whole, 5)
 
 
+def test_instances_are_held_out_in_turn():
+    whole = views((4, 6, 7, 8, 9))
+    for num, expected in ((1, [{4}, {6}, {7}, {8}, {9}, {4}]), (2, [{4, 6}, {7, 8}, {9, 4}])):
+        for seed, instances in enumerate(expected):
+            train, validation = validation_by_instance(whole, num, seed=seed, in_turn=True)
+            assert described(validation, "instance") == instances
+            assert not instances & described(train, "instance")
+
+
 def test_missing_labels_are_named():
     plain = ImageSet(images=np.zeros((4, 5, 5), np.uint8), labels=np.array([0, 0, 1, 1]), class_names=NAMES)
     data = DataSet(name="plain", train=plain, test=plain, origin="made", terms="none")

@@ -50,8 +50,13 @@ def steps_to_learn(model: Model, images: torch.Tensor, labels: torch.Tensor, mos
 @pytest.mark.parametrize(("routing", "num_iterations"), [*SWEEP, ("uniform", None)])
 def test_every_routing_learns_with_any_number_of_iterations(routing, num_iterations, toys):
     options = {} if num_iterations is None else {"num_iterations": num_iterations}
-    most = 200 if routing == "entropy" else 40
-    assert steps_to_learn(new_model(routing=routing, routing_options=options), *toys, most=most) < most
+    assert steps_to_learn(new_model(routing=routing, routing_options=options), *toys, most=40) < 40
+
+
+def test_hard_couplings_do_not_learn(toys):
+    """Five iterations that decide from the first step on: what the soft start is for."""
+    hard = new_model(routing="entropy", routing_options={"num_iterations": 5, "alpha": 0.1})
+    assert steps_to_learn(hard, *toys, most=40) == 40
 
 
 @pytest.mark.parametrize("norm", ["batch", "example"])

@@ -225,6 +225,41 @@ def test_a_start_without_noise(pose):
         nn.DenseCaps(5, 3, 4, 4, pose=pose, routing=nn.DynamicRouting(), weight_std=-1.0)
 
 
+SMALL = {  # (C_in + C_out) kernel D
+    "full": ((5 + 3) * 4, (2 + 2) * 6 * 4, (2 + 3) * 4),
+    "shared": ((1 + 3) * 4, (1 + 2) * 6 * 4, (1 + 3) * 4),
+}
+
+
+@pytest.mark.parametrize("pose", POSES)
+@pytest.mark.parametrize("weights", SMALL)
+@pytest.mark.parametrize("number", range(3))
+def test_a_small_start(pose, weights, number):
+    layer_class, arguments, geometry = [
+        (nn.DenseCaps, (5, 3), {}),
+        (nn.ConvCaps2d, (2, 2), {"kernel_size": (3, 2)}),
+        (nn.ClassCaps, (2, 3), {}),
+    ][number]
+    common = {"pose": pose, "weights": weights, "start": "small", "routing": nn.EMRouting()}
+    layer = layer_class(*arguments, 4, 4, **common, **geometry)
+    bound = (3 * 2 / SMALL[weights][number]) ** 0.5
+    for _ in range(20):
+        layer.reset_parameters()
+        assert 0 < layer.weight.abs().max() <= bound
+    draws = torch.cat([(layer.reset_parameters(), layer.weight.detach().clone().flatten())[1] for _ in range(200)])
+    assert draws.mean().abs() < 0.1 * bound
+    assert draws.std().item() == pytest.approx(bound / 3**0.5, rel=0.1)
+
+
+def test_starts_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="start='identity' is for matrix poses"):
+        nn.DenseCaps(5, 3, 4, 4, routing=nn.EMRouting(), start="identity")
+    with pytest.raises(ValueError, match="start must be one of 'identity', 'small', got 'tiny'"):
+        nn.DenseCaps(5, 3, 4, 4, routing=nn.EMRouting(), start="tiny")
+    given = nn.DenseCaps(50, 30, 4, 4, routing=nn.EMRouting(), start="small", weight_std=0.5)
+    assert given.weight.std().item() == pytest.approx(0.5, rel=0.05)
+
+
 @pytest.mark.parametrize("routing", [nn.DynamicRouting, nn.EMRouting])
 def test_couplings_are_those_of_the_routing_or_refused(routing):
     layer = nn.DenseCaps(5, 3, 4, 4, routing=routing())

@@ -16,7 +16,7 @@ ITERATIONS = "the new network"
 def rows(scale: Scale, data: str) -> list[Row]:
     """The parts of the new network one by one, with t = 1; then the new network with more iterations."""
     common: dict[str, Any] = {"epochs": EPOCHS[scale], "run": FOLDS}
-    spread_of_votes = {name: SOFT.em_options[name] for name in ("activation", "lambda_schedule", "eps_var")}
+    spread_of_votes = {name: SOFT.routing_options["em"][name] for name in ("activation", "lambda_schedule", "eps_var")}
     old: dict[str, Any] = {"routing": {"num_iterations": 1}}
     path: list[tuple[str, dict[str, Any]]] = [("old network, t = 1", old)]
     for name, part in (

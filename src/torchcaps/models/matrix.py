@@ -32,7 +32,7 @@ class Variant:
         norm: statistics of the norms after every capsule layer, or "none".
         start: of the transformations.
         coordinates: scale of the coordinates that are added to votes for classes.
-        em_options: of EM routing.
+        routing_options: of each routing, where they are not those of its function.
     """
 
     loss: str
@@ -40,7 +40,7 @@ class Variant:
     norm: str
     start: str | None
     coordinates: bool | float
-    em_options: Mapping[str, Any] = field(default_factory=dict)
+    routing_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 # Couplings that start soft let several iterations learn; norms, activations from the spread of votes alone and a loss
@@ -51,12 +51,15 @@ SOFT = Variant(
     norm="batch",
     start="small",
     coordinates=0.1,
-    em_options={
-        "num_iterations": 1,
-        "activation": "entropy",
-        "lambda_schedule": 0.001,
-        "eps_var": 1e-4,
-        "inverse_temperature": 1 / 16,
+    routing_options={
+        "em": {
+            "num_iterations": 1,
+            "activation": "entropy",
+            "lambda_schedule": 0.001,
+            "eps_var": 1e-4,
+            "inverse_temperature": 1 / 16,
+        },
+        "entropy": {"alpha": 1.0},
     },
 )
 PAPER = Variant(loss="spread", batch_norm=False, norm="none", start=None, coordinates=True)
@@ -73,7 +76,7 @@ class MatrixCapsNet(ImageModel):
         types: (B, C, D), capsule types of the primary and the two convolutional layers.
         variant: "soft": couplings start soft, norms stand between the layers; "paper": the network of the paper. The
             options below that are None follow it.
-        routing, routing_options: of all three routed layers; options of EM that are not given follow the variant.
+        routing, routing_options: of all three routed layers; options that are not given follow the variant.
         coordinates: add the place of a child to its vote for a class, times this number if it is one.
         batch_norm: after the first convolution.
         norm: of poses and activation logits after every capsule layer, with the statistics of a "batch" or of each
@@ -146,8 +149,7 @@ class MatrixCapsNet(ImageModel):
         start = usual.start if start is None else start
 
         def new_routing():
-            given = routing_options or {}
-            return create_routing(routing, **({**usual.em_options, **given} if routing == "em" else given))
+            return create_routing(routing, **{**usual.routing_options.get(routing, {}), **(routing_options or {})})
 
         def new_norm(num_types: int, **options: Any) -> CapsuleNorm | None:
             return None if norm == "none" else CapsuleNorm(num_types, statistics=norm, **options)
