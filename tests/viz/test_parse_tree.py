@@ -13,10 +13,15 @@ from torchcaps.viz.parse_page import DIMMED, place_columns
 from torchcaps.viz.parse_tree import LAYERS, strongest_children
 
 
+def new_model(**routing_options):
+    torch.manual_seed(0)
+    options = {"types": (3, 4, 5), "routing_options": routing_options}
+    return create_model("matrix-capsnet-small", image_shape=(2, 20, 24), num_classes=3, **options).eval()
+
+
 @pytest.fixture(scope="module")
 def model():
-    torch.manual_seed(0)
-    return create_model("matrix-capsnet-small", image_shape=(2, 20, 24), num_classes=3, types=(3, 4, 5)).eval()
+    return new_model(num_iterations=2)
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +60,19 @@ def test_shares_and_couplings_are_those_of_the_routing(model, image):
     assert first.coupling == pytest.approx(coupling[best].item(), abs=1e-5)
     assert first.share == pytest.approx((given[best] / given.sum()).item(), abs=1e-5)
     assert [node.share for node in root.children] == sorted((node.share for node in root.children), reverse=True)
+
+
+def test_where_all_couplings_are_alike_votes_hang_on_the_parents_they_fit(image):
+    model = new_model(num_iterations=1)
+    root = parse_tree(model, image, chosen=1, breadth=(3, 2, 2))
+    children = model.conv2(model.conv1(model.primary(model.features(image[None]))))
+    assert model.class_capsules.route(children).coupling.unique().numel() == 1
+    fit = new_model(num_iterations=2).class_capsules.route(children).coupling[0, :, 1].detach()
+    best = int((fit * children.activations.flatten()).argmax())
+    first = root.children[0]
+    assert (first.row, first.column, first.type) == np.unravel_index(best, children.activations.shape[1:])
+    assert first.coupling == pytest.approx(fit[best].item(), abs=1e-5)
+    assert sum(bool(node.children) for node in root.children) >= 2  # not all of them hang on the first
 
 
 def test_convolutional_couplings_are_found_in_their_windows(model, image):

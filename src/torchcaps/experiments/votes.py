@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,12 @@ from torchcaps.experiments.hinton2018 import norb_run
 from torchcaps.files import write_json
 from torchcaps.models.capsnet import VectorCapsNet
 from torchcaps.models.matrix import MatrixCapsNet
-from torchcaps.nn import EMRouting, Routing, UniformRouting, create_routing
-from torchcaps.nn.routing import FunctionRouting
+from torchcaps.nn import EMRouting, Routing, create_routing
 from torchcaps.predictor import load
 from torchcaps.runs import RunConfig, load_run_data
 from torchcaps.viz import ClassRouting, route_classes
 from torchcaps.viz.iterations import Iterations, iteration_curves, remaining_descent
+from torchcaps.viz.routed import with_iterations
 from torchcaps.viz.vote_histograms import class_distances
 
 EPOCHS: Mapping[Scale, tuple[int, int]] = {"full": (2, 5), "quick": (1, 1)}  # on digits, on toys
@@ -76,14 +75,6 @@ def study_votes(scale: Scale, name: str, folder: Path) -> dict[str, float]:
     if (remaining := remaining_descent(objective)) is not None:
         found[SETTLED] = float(kept["updates"][int(np.argmax(remaining <= 0.1))])
     return found | {f"answers that {name} routing changes, %": 100 * share for name, share in changed.items()}
-
-
-def with_iterations(routing: Routing, num_iterations: int) -> Routing:
-    """The same routing with another number of iterations; uniform coupling has but one."""
-    other = deepcopy(routing)
-    if isinstance(other, FunctionRouting) and not isinstance(other, UniformRouting):
-        other.options = other.options | {"num_iterations": num_iterations}
-    return other
 
 
 def other_routings(routing: Routing) -> dict[str, Routing]:

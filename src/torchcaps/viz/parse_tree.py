@@ -8,10 +8,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchcaps.capsules import Capsules
 from torchcaps.models import Model
 from torchcaps.models.matrix import MatrixCapsNet
+from torchcaps.nn import CapsuleLayer, EMRouting
 from torchcaps.routing import RoutingResult
 from torchcaps.viz.origins import seen_through
+from torchcaps.viz.routed import with_iterations
 
 LAYERS = ("primary", "conv1", "conv2", "class_capsules")  # from the image to the classes
 BREADTH = (3, 2, 2)  # children that are kept of a class, of a capsule of conv2, of one of conv1
@@ -58,7 +61,8 @@ def parse_tree(
 
     What a child i gives to a parent j is :math:`c_{ij} a_i`, its coupling times its activation. From the class
     downwards every capsule hangs on that parent of the tree to which it gives most, and every parent keeps those that
-    give most, no two of the same place: many types at one place see the same pixels.
+    give most, no two of the same place: many types at one place see the same pixels. Where one iteration of EM leaves
+    all couplings alike, those count that the next E-step would give: to which parents the votes fit.
 
     Args:
         model: a matrix network.
@@ -122,18 +126,30 @@ def routed_layers(model: MatrixCapsNet, image: Tensor) -> list[RoutedLayer]:
         windows = layer.votes(children).windows
         seen_PS = None if windows is None else windows.children().numpy()
         num_children = children.activations[0].numel()
-        layers.append(RoutedLayer(result.capsules.activations[0].cpu().numpy(), flat(result, seen_PS, num_children)))
+        coupling = telling_coupling(layer, children, result)
+        layers.append(RoutedLayer(result.capsules.activations[0].cpu().numpy(), flat(coupling, seen_PS, num_children)))
         children = result.capsules
     return layers
 
 
-def flat(result: RoutingResult, seen_PS: np.ndarray | None, num_children: int) -> np.ndarray:
+def telling_coupling(layer: CapsuleLayer, children: Capsules, result: RoutingResult) -> Tensor:
+    """The couplings of a routing; where all are alike, as EM with one iteration has them, those of its E-step.
+
+    One iteration asks nobody which parent a vote fits. The E-step that would come next does.
+    """
+    routing = layer.routing
+    if not isinstance(routing, EMRouting) or routing.options.get("num_iterations") != 1:
+        return result.coupling
+    return with_iterations(routing, 2)(layer.votes(children)).coupling
+
+
+def flat(result_coupling: Tensor, seen_PS: np.ndarray | None, num_children: int) -> np.ndarray:
     """The couplings of the first example by child and parent, whether the parents see all children or windows of them.
 
     Shapes:
-        result.coupling: (B, I, J), or (B, OH, OW, slots, J); seen: (OH * OW, slots) -> (I, OH * OW * J)
+        result_coupling: (B, I, J), or (B, OH, OW, slots, J); seen: (OH * OW, slots) -> (I, OH * OW * J)
     """
-    coupling = result.coupling[0].cpu().numpy()
+    coupling = result_coupling[0].cpu().numpy()
     if seen_PS is None:
         return coupling
     num_places, num_parents = len(seen_PS), coupling.shape[-1]

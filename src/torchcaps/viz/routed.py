@@ -1,6 +1,7 @@
 """What the pictures of routing are drawn from: votes for the classes, and the trace of how they were routed."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,8 @@ from torch import Tensor
 from torchcaps.models import Model
 from torchcaps.models.capsnet import VectorCapsNet
 from torchcaps.models.matrix import MatrixCapsNet
-from torchcaps.nn.routing import ROUTINGS, EMRouting, Routing
+from torchcaps.nn import CapsuleNorm
+from torchcaps.nn.routing import ROUTINGS, EMRouting, FunctionRouting, Routing, UniformRouting
 from torchcaps.routing import RoutingResult
 
 # Okabe and Ito's colours, told apart by the colour-blind; every use adds a marker or line style of its own for print.
@@ -32,7 +34,7 @@ class ClassRouting(NamedTuple):
         weights: (I,), of the children: EM routing weighs them with their activations, the others all alike
         couplings: (S, I, J), of each of S iterations
         poses: (S, J, D), of the classes, as the trace has them
-        activations: (S, J), of the classes
+        activations: (S, J), of the classes, after the norm of the layer where it has one
         objectives: (S,), what the algorithm descends
     """
 
@@ -94,11 +96,15 @@ def route_classes(model: Model, image: Tensor, routing: Routing | None = None) -
     votes_IJD = votes.materialise()[0].cpu().numpy()
     activations_I = children.activations[0].flatten().cpu().numpy()
     height, width, types = children.activations.shape[1:]
+    result = routing(votes, return_trace=True)
+    couplings, poses, activations, objectives = traced(result)
+    if (norm := model.class_capsules.norm) is not None:
+        activations = normed(norm, result)
     return ClassRouting(
         image.numpy(),
         votes_IJD,
         activations_I if isinstance(routing, EMRouting) else np.ones_like(activations_I),
-        *traced(routing(votes, return_trace=True)),
+        *(couplings, poses, activations, objectives),
         labels=model.labels,
         routing=routing_name(routing),
         grid=(height, width, types),
@@ -120,6 +126,23 @@ def traced(result: RoutingResult) -> tuple[np.ndarray, np.ndarray, np.ndarray, n
         np.stack([entry[0].cpu().numpy() for entry in entries]) for entries in zip(*result.trace, strict=True)
     )
     return couplings, poses, activations, objectives
+
+
+def normed(norm: CapsuleNorm, result: RoutingResult) -> np.ndarray:
+    """Activations of the first example at each iteration as a norm after the layer makes them: (S, J)."""
+    steps = [
+        norm(step.poses[:1], step.activations[:1].logit(torch.finfo(step.activations.dtype).eps))
+        for step in result.trace or ()
+    ]
+    return np.stack([capsules.activations[0].cpu().numpy() for capsules in steps])
+
+
+def with_iterations(routing: Routing, num_iterations: int) -> Routing:
+    """The same routing with another number of iterations; uniform coupling has but one."""
+    other = deepcopy(routing)
+    if isinstance(other, FunctionRouting) and not isinstance(other, UniformRouting):
+        other.options = other.options | {"num_iterations": num_iterations}
+    return other
 
 
 def routing_name(routing: Routing) -> str:
