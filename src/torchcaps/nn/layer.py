@@ -57,9 +57,9 @@ class CapsuleLayer(nn.Module):
         weights: str,
         bias: bool,
         normalise_weights: bool | None,
-        start: str | None,
+        start: str | None = None,
         weight_std: float | None,
-        norm: CapsuleNorm | None,
+        norm: CapsuleNorm | None = None,
         device: torch.device | str | None,
         dtype: torch.dtype | None,
     ) -> None:
