@@ -33,13 +33,13 @@ def vote_strip(routed: ClassRouting, *, num_classes: int = 3, most: int = 200) -
     """
     scene = Scene(routed, num_classes, most)
     num_steps = len(routed.couplings)
-    figure = Figure(figsize=(0.5 + 3.2 * num_steps, 4.3), layout="constrained")
+    figure = Figure(figsize=(max(5.4, 0.5 + 3.2 * num_steps), 4.3), layout="constrained")
     panels = figure.subplots(1, num_steps, sharex=True, sharey=True, squeeze=False)[0]
     for step, axes in enumerate(panels):
         scene.draw(axes, float(step))
         axes.set_ylabel(scene.axis_names[1] if step == 0 else "")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=num_classes)
-    figure.suptitle(f"Votes (area: coupling) and their centres: {routed.title}", fontsize=11)
+    figure.suptitle(f"Votes (area: coupling) and their centres\n{routed.title}", fontsize=11)
     return figure
 
 
@@ -100,7 +100,7 @@ def vote_distances(routed: ClassRouting) -> Figure:
     others = np.arange(len(routed.labels)) != best
     edges = np.linspace(0, float(np.quantile(distances_SIJ, 0.995)) or 1.0, NUM_BINS + 1)
     num_steps = len(distances_SIJ)
-    figure = Figure(figsize=(0.5 + 3.2 * num_steps, 3.9), layout="constrained")
+    figure = Figure(figsize=(max(5.4, 0.5 + 3.2 * num_steps), 3.9), layout="constrained")
     panels = figure.subplots(1, num_steps, sharex=True, sharey=True, squeeze=False)[0]
     for axes, distances, coupling, number in zip(panels, distances_SIJ, routed.couplings, range(1, num_steps + 1)):
         shown = ((best, f"votes for {routed.labels[best]}"), (others, "votes for all other classes"))
@@ -115,7 +115,7 @@ def vote_distances(routed: ClassRouting) -> Figure:
         axes.grid(True, alpha=0.25)
     panels[0].set_ylabel("share of the class's coupling, %")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    figure.suptitle(f"Distances of votes: {routed.title}", fontsize=12)
+    figure.suptitle(f"Distances of votes\n{routed.title}", fontsize=11)
     return figure
 
 
