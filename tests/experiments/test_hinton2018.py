@@ -12,6 +12,7 @@ from torchcaps.experiments import find_experiment
 from torchcaps.experiments.harness import TEST_ERROR, over_crops
 from torchcaps.runs import new_model
 from torchcaps.training.objective import make_objective
+from torchcaps.training.optim import fresh_statistics
 
 ROWS = [
     (name, scale, row)
@@ -72,6 +73,8 @@ def test_every_row_learns_something(row, pairs):
     assert model.image_shape == (2, 32, 32)
     objective = make_objective(model, row.config.training)
     images, targets = model.preprocessing(data.train.images[:60:6]), torch.from_numpy(data.train.labels[:60:6])
+    with fresh_statistics(model), torch.no_grad():
+        model(images)
     optimizer = torch.optim.Adam(model.eval().parameters(), lr=row.config.training.learning_rate)
     losses = []
     for _ in range(4):

@@ -13,6 +13,7 @@ from torchcaps.explorer import Limits, Service, create_app
 from torchcaps.explorer.images import to_base64
 from torchcaps.models import Model, create_model
 from torchcaps.predictor import new_predictor
+from torchcaps.training.optim import fresh_statistics
 
 TEXTS = ("a fine film , well made", "a bad film , badly made")
 
@@ -40,6 +41,8 @@ def service() -> Service:
     for name in ("capsules", "cnn"):
         models[name].card["dataset"] = "mnist"
     models["matrix"].labels = CATEGORIES
+    with fresh_statistics(models["matrix"]), torch.no_grad():
+        models["matrix"](torch.rand(16, 2, 20, 20))
     service = Service({name: new_predictor(model) for name, model in models.items()}, {"broken": "it is broken"})
     service.warm_up()
     return service

@@ -126,7 +126,7 @@ def test_a_routing_of_the_same_kind_keeps_options_and_costs(service):
     own = service.predictors["matrix"].model.class_capsules.routing
     again = new_routing(own, RoutingChoice(algorithm="em", num_iterations=5))
     assert again.beta_a is own.beta_a
-    assert again.options == {"num_iterations": 5}
+    assert again.options == own.options | {"num_iterations": 5}
     leaky = new_routing(create_routing("dynamic", leaky=True), RoutingChoice(algorithm="dynamic", num_iterations=1))
     assert leaky.options == {"leaky": True, "num_iterations": 1}
     assert new_routing(own, RoutingChoice(algorithm="dynamic")).options == {}

@@ -87,6 +87,9 @@ def test_options_take_the_place_of_the_variant():
     assert model.default_loss == "softmax_cross_entropy"
     assert model.conv1.routing.options["inverse_temperature"] == 1 / 16
     assert (model.conv1.start, model.class_capsules.coordinates) == ("small", 0.1)
+    saved = model.config()["arguments"]  # whole, or a folder would follow what a later version takes for usual
+    assert saved["routing_options"] == model.conv1.routing.options
+    assert (saved["norm"], saved["start"], saved["coordinates"], saved["batch_norm"]) == ("batch", "small", 0.1, True)
     paper = new_model(variant="paper")
     assert paper.primary.norm is None
     assert paper.default_loss == "spread"

@@ -26,6 +26,8 @@ CNN_SETTINGS = {"learning_rate": 1e-3}
 # The paper's choice is t = 3. Here t = 2 learns from the first steps; with t = 3 the gradient of a new network is eight
 # times as large, and after 150 steps training accuracy is 33 %, when with t = 2 it is 72 % (seed 0).
 ROUTING = {"num_iterations": 2, "competition": "global"}
+# What the folds of soft-start favour for the network that starts soft.
+SOFT_ITERATIONS = {"num_iterations": 3}
 # Identity and a noise of 0.03 instead of 0.1: parents that see nearly the same votes are told apart step by step.
 NEARER = {"weight_std": 0.03}
 # Pixels as they contrast with their neighbours: edges count, not how bright a toy is here or there. The light of the
@@ -93,6 +95,19 @@ def _networks(scale: Scale, data: str) -> list[Row]:
         "measure": test_error_over_crops(NUM_CROPS),
     }
     return [
+        Row(
+            name="MatrixCapsNet small, soft start",
+            config=norb_run(scale, data, "matrix-capsnet-small", epochs=small_epochs, routing_options=SOFT_ITERATIONS),
+            published={TEST_ERROR: 2.2},
+            **common,
+        ),
+        Row(
+            name="MatrixCapsNet small, soft start, t = 1",
+            config=norb_run(
+                scale, data, "matrix-capsnet-small", epochs=small_epochs, routing_options={"num_iterations": 1}
+            ),
+            **common,
+        ),
         Row(
             name="MatrixCapsNet small, 68 K",
             config=norb_run(scale, data, "matrix-capsnet-small", epochs=small_epochs, routing={}),

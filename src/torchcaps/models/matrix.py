@@ -53,7 +53,7 @@ SOFT = Variant(
     coordinates=0.1,
     routing_options={
         "em": {
-            "num_iterations": 1,
+            "num_iterations": 3,
             "activation": "entropy",
             "lambda_schedule": 0.001,
             "eps_var": 1e-4,
@@ -124,7 +124,13 @@ class MatrixCapsNet(ImageModel):
         capsule_dropout: float = 0.0,
         pose_noise: float = 0.0,
     ) -> None:
-        super().__init__(
+        usual = VARIANTS[check_choice("variant", variant, VARIANTS)]
+        batch_norm = usual.batch_norm if batch_norm is None else batch_norm
+        norm = usual.norm if norm is None else check_choice("norm", norm, NORMS)
+        start = usual.start if start is None else start
+        coordinates = usual.coordinates if coordinates is None else coordinates
+        routing_options = {**usual.routing_options.get(routing, {}), **(routing_options or {})}
+        super().__init__(  # what a saved folder says does not change with the variants
             image_shape=image_shape,
             num_classes=num_classes,
             multi_label=multi_label,
@@ -143,13 +149,8 @@ class MatrixCapsNet(ImageModel):
             pose_noise=pose_noise,
         )
 
-        usual = VARIANTS[check_choice("variant", variant, VARIANTS)]
-        batch_norm = usual.batch_norm if batch_norm is None else batch_norm
-        norm = usual.norm if norm is None else check_choice("norm", norm, NORMS)
-        start = usual.start if start is None else start
-
         def new_routing():
-            return create_routing(routing, **{**usual.routing_options.get(routing, {}), **(routing_options or {})})
+            return create_routing(routing, **routing_options)
 
         def new_norm(num_types: int, **options: Any) -> CapsuleNorm | None:
             return None if norm == "none" else CapsuleNorm(num_types, statistics=norm, **options)
@@ -170,7 +171,7 @@ class MatrixCapsNet(ImageModel):
         self.conv2 = ConvCaps2d(second, third, size, size, 3, 1, routing=new_routing(), norm=new_norm(third), **layer)
         self.class_capsules = ClassCaps(
             *(third, num_classes, size, size),
-            coordinates=usual.coordinates if coordinates is None else coordinates,
+            coordinates=coordinates,
             routing=new_routing(),
             norm=new_norm(num_classes, logit_affine=True, shared=norm == "example"),
             **layer,
