@@ -16,6 +16,7 @@ EXPERIMENTS = {
     "viewpoints": "viewpoints",
     "attacks": "attacks",
     "votes": "votes",
+    "pose-parts": "pose_parts",
 }
 
 

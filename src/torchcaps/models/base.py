@@ -76,6 +76,7 @@ class Model(nn.Module, PyTorchModelHubMixin):
     Attributes:
         name: in the registry.
         default_loss: "margin", "spread" or "cross_entropy".
+        reconstruction_weight: of the summed squared error of an image in training, unless that is told another.
         gives_activations: whether scores are activations in [0, 1]; otherwise they are logits.
         kind: of data, "image" or "text".
         preprocessing_class: of `preprocessing`.
@@ -89,6 +90,7 @@ class Model(nn.Module, PyTorchModelHubMixin):
 
     name: ClassVar[str]
     default_loss: str = "margin"
+    reconstruction_weight: ClassVar[float] = 0.0005  # the paper's
     gives_activations: ClassVar[bool] = True
     kind: ClassVar[str]
     preprocessing_class: ClassVar[type[Encoder]]
@@ -173,6 +175,11 @@ class Model(nn.Module, PyTorchModelHubMixin):
         raise NotImplementedError
 
     @classmethod
+    def read_arguments(cls, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments of a saved model as this version takes them: what an older one did not write has its value."""
+        return dict(arguments)
+
+    @classmethod
     def from_pretrained(  # pyrefly: ignore[bad-override]
         cls, name: str | Path, *, map_location: str | torch.device = "cpu", **hub_options: Any
     ) -> Self:
@@ -195,6 +202,7 @@ class Model(nn.Module, PyTorchModelHubMixin):
         arguments = config.get("arguments")
         if not isinstance(arguments, dict):
             raise ValueError(f"{folder / CONFIG_FILE} does not describe a model of this version: it has no arguments")
+        arguments = model_class.read_arguments(arguments)
         check_trusted(arguments.get("routing"), str(folder / CONFIG_FILE))
         try:
             labels = read_labels(config["labels"], arguments["num_classes"])

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules
+from torchcaps.checks import check_positive
 
 
 class Decoder(nn.Module):
@@ -18,6 +19,8 @@ class Decoder(nn.Module):
         num_classes: J.
         pose_size: D.
         image_shape: (channels, H, W) of the reconstruction.
+        pose_scale: poses are multiplied by it before they are decoded. A pose is at most 1 long and its entries differ
+            by less than 0.1 between the things of a class: as they are, the biases of a layer drown them at the start.
 
     Shapes:
         capsules: poses (B, J, D), activations (B, J)
@@ -27,8 +30,11 @@ class Decoder(nn.Module):
 
     network: nn.Module
 
-    def __init__(self, num_classes: int, pose_size: int, image_shape: tuple[int, int, int]) -> None:
+    def __init__(
+        self, num_classes: int, pose_size: int, image_shape: tuple[int, int, int], *, pose_scale: float = 1.0
+    ) -> None:
         super().__init__()
+        self.pose_scale = check_positive("pose_scale", pose_scale)
         if len(image_shape) != 3:
             raise ValueError(f"image_shape must be (channels, height, width), got {image_shape}")
         self.num_classes, self.pose_size, self.image_shape = num_classes, pose_size, tuple(image_shape)
@@ -50,7 +56,7 @@ class Decoder(nn.Module):
         return black_BCHW.scatter_reduce(0, places_NCHW, alone_NCHW, "amax")
 
     def select(self, capsules: Capsules, classes: Tensor | None = None) -> Tensor:
-        """Poses with all but the chosen class of each example set to zero: (B, J, D)."""
+        """Poses times their scale, with all but the chosen class of each example set to zero: (B, J, D)."""
         poses, activations = capsules
         if poses.dim() != 3 or tuple(poses.shape[1:]) != (self.num_classes, self.pose_size):
             raise ValueError(
@@ -59,7 +65,7 @@ class Decoder(nn.Module):
         if classes is None:
             classes = activations.argmax(-1)
         is_chosen_BJ = classes.unsqueeze(-1) == torch.arange(self.num_classes, device=classes.device)
-        return poses * is_chosen_BJ.to(poses.dtype).unsqueeze(-1)
+        return poses * (self.pose_scale * is_chosen_BJ.to(poses.dtype)).unsqueeze(-1)
 
     def decode(self, poses: Tensor) -> Tensor:
         """Images from masked poses: (B, J, D) -> (B, channels, H, W)."""
@@ -82,10 +88,11 @@ class FullyConnectedDecoder(Decoder):
         image_shape: tuple[int, int, int],
         *,
         hidden: tuple[int, ...] = (512, 1024),
+        pose_scale: float = 1.0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(num_classes, pose_size, image_shape)
+        super().__init__(num_classes, pose_size, image_shape, pose_scale=pose_scale)
         layers: list[nn.Module] = []
         size = num_classes * pose_size
         for width in hidden:
@@ -113,10 +120,11 @@ class ConvDecoder(Decoder):
         image_shape: tuple[int, int, int],
         *,
         channels: int = 32,
+        pose_scale: float = 1.0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(num_classes, pose_size, image_shape)
+        super().__init__(num_classes, pose_size, image_shape, pose_scale=pose_scale)
         colours, height, width = image_shape
         coarse = (channels, -(-height // 4), -(-width // 4))
         like = {"device": device, "dtype": dtype}
