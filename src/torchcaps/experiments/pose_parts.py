@@ -197,7 +197,7 @@ EXPERIMENT = Experiment(
     takes={"quick": "a few minutes", "full": "about 25 minutes a seed on one core"},
     rows=rows,
     remark="Trained on 10,000 digits of the training part, moved by up to 2 pixels, 4 epochs; measured on 2,000 others "
-    "of the training part. The error of reconstruction is the squared difference, summed over the pixels of a digit, of "
-    "what is drawn from the winner's pose. Every row differs from the choice in what it names alone. Parameters are "
+    "of the training part. The error of reconstruction is the squared difference, summed over the pixels of a digit, "
+    "of what is drawn from the winner's pose. Every row differs from the choice in what it names alone. Parameters are "
     "those without the decoder.",
 )

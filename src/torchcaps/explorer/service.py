@@ -34,9 +34,9 @@ from torchcaps.explorer.results import (
     Word,
 )
 from torchcaps.explorer.tracing import trace
+from torchcaps.inspection import decoder_of
 from torchcaps.models import ModelOutput
 from torchcaps.predictor import Predictor, TextPredictor
-from torchcaps.viz.reconstruction import decoder_of
 
 Image = np.ndarray | bytes  # uint8 (h, w) or (h, w, c), or a PNG file
 Arguments = ParamSpec("Arguments")

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from torchcaps.capsules import Capsules
-from torchcaps.inspection.probes import principal_axes
+from torchcaps.inspection.probes import principal_axes, varying
 from torchcaps.inspection.properties import PROPERTIES, image_properties
 from torchcaps.models import Model
 from torchcaps.nn.decoder import Decoder
@@ -78,7 +78,7 @@ def pose_space(model: Model, class_index: int, poses: np.ndarray, properties: np
         raise ValueError(f"directions need at least 2 images of class {model.labels[class_index]}, got {len(poses)}")
     mean = poses.mean(0)
     axes, _ = principal_axes(poses - mean)
-    deviations = np.nanstd(properties, axis=0)
+    deviations = varying(properties)
     principal = [_direction(decoder, class_index, mean, axis, poses, deviations) for axis in axes]
     entries = [_direction(decoder, class_index, mean, axis, poses, deviations) for axis in np.eye(len(mean))]
     order = np.argsort([-direction.change for direction in entries], kind="stable").tolist()
@@ -103,8 +103,7 @@ def _direction(
     low, high = np.percentile((poses - mean) @ vector, RANGE)
     pictures = decode_poses(decoder, class_index, mean + np.outer([low, 0.0, high], vector))
     seen = image_properties(pictures[:, 0])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        effects = np.where(deviations > 0, (seen[2] - seen[0]) / deviations, np.nan)
+    effects = (seen[2] - seen[0]) / deviations
     named = np.array([effects[PROPERTIES.index(name)] for name in NAMED])
     sizes = np.nan_to_num(np.abs(named))
     best = int(sizes.argmax())

@@ -149,6 +149,12 @@ def linear_r_squared(
     return np.where(deviations > least_deviations, r_squared, np.nan)
 
 
+def varying(properties: np.ndarray) -> np.ndarray:
+    """Standard deviation of each property among the things of a class, NaN where it hardly varies: (n, 8) -> (8,)."""
+    deviations = properties.std(0)
+    return np.where(deviations > [LEAST_DEVIATIONS[name] for name in PROPERTIES], deviations, np.nan)
+
+
 def fit_map(features: np.ndarray, targets: np.ndarray, num_entries: int | None = None):
     """The linear map with least squared error, perhaps from the first principal directions alone."""
     centre, level = features.mean(0), targets.mean(0)
