@@ -124,5 +124,5 @@ def test_poses_of_a_test_set(saved, tmp_path, capsys):
     create_model("cnn-small", image_shape=(1, 20, 20), num_classes=2).save_pretrained(tmp_path / "cnn")
     assert main([*arguments, "--rival", str(tmp_path / "cnn")]) == 0
     assert "cnn-small, principal directions of its features:" in capsys.readouterr().out
-    assert main([*arguments, "--number", "12"]) == 1
+    assert main([*arguments, "--number", "12"]) == 2
     assert "--number must be between 0 and 11" in capsys.readouterr().err

@@ -65,7 +65,7 @@ def _properties(image_HW: np.ndarray) -> list[float]:
     inside = inside > INSIDE * image_HW.max()
     rows, columns = inside.any(1).nonzero()[0], inside.any(0).nonzero()[0]
     # A pixel's centre is half a pixel nearer to the outline than the edge of the next one's centre is.
-    distances = ndimage.distance_transform_edt(inside)[inside] - 0.5
+    distances = np.asarray(ndimage.distance_transform_edt(inside))[inside] - 0.5
     holes = ndimage.binary_fill_holes(inside).sum() - inside.sum()
     return [
         slant,
