@@ -14,6 +14,7 @@ from torchcaps.data.made import TEST, Maker, make_sets, overlap
 from torchcaps.experiments.digits import ROUTINGS, digits_run
 from torchcaps.experiments.harness import Experiment, Row, Scale, test_error
 from torchcaps.models import ImageModel, create_model
+from torchcaps.models.capsnet import FORMER_DECODER
 from torchcaps.predictor import load
 from torchcaps.runs import RunConfig, load_run_data
 from torchcaps.viz.digit_pairs import digit_pairs
@@ -30,7 +31,7 @@ LONG_EPOCHS = 10  # of one network of each kind on pairs
 # digits do not fit: poses keep one direction and decoders draw mean digits. Full ones, as in the paper, miss 20 % of
 # held-out training pairs after two epochs. Twenty times the paper's weight of the decoder changes that by half a point,
 # and its drawings by more: their error is 79 instead of 84 % of that of mean digits.
-CAPSULES: dict[str, Any] = {"weights": "full", "training": {"reconstruction_weight": 0.01}}
+CAPSULES: dict[str, Any] = {"weights": "full", **FORMER_DECODER, "training": {"reconstruction_weight": 0.01}}
 # Between two digits a child sees the end of one beside nothing, as it does in a digit moved to the edge. Tried with
 # K-Means on pairs of held-out training digits, seed 0: 64 % right after two epochs of 6,000 digits moved by up to 2
 # pixels, 95 % after two of 15,000 moved by up to 6.

@@ -98,9 +98,12 @@ def rows(scale: Scale, data: str) -> list[Row]:
 
 def _row(scale: Scale, data: str, name: str, options: dict[str, Any], group: str, run: Runner) -> Row:
     size = {"num_train": NUM_DIGITS} if scale == "full" else {"num_train": 300}
+    options = dict(options)
+    training = {"reconstruction_weight": options.pop("weight", WEIGHT)}
     config = digits_run(
         *(scale, data, "pose-network"),
         epochs=EPOCHS[scale],
+        training=training,
         run={**size, "validation": HELD_OUT, "num_test": 0},
         **options,
     )
@@ -120,7 +123,8 @@ def train(config: RunConfig, folder: Path, on_event: Callable[[Event], None] | N
     with lock_folder(folder):
         learned, held_out = parts(config)
         options = dict(config.model_options)
-        weight, first = options.pop("weight", WEIGHT), options.pop("first_weight", None)
+        weight, first = config.training.reconstruction_weight, options.pop("first_weight", None)
+        assert weight is not None
         torch.manual_seed(config.training.seed)
         kind = CodeNetwork if "code" in options else PoseNetwork
         shape = (1, *learned.images.shape[1:3])
