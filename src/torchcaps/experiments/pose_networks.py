@@ -26,7 +26,6 @@ class PoseNetwork(ImageModel):
         inner_size: of transformations that are factorised through as many entries: each child has a matrix of its own
             into a space of this size, each class one out of it.
         num_types, pose_size: of the primary capsules.
-        convolutional: decode with convolutions.
         draws_winner: in training the winner is decoded, not the true class.
     """
 
@@ -46,8 +45,7 @@ class PoseNetwork(ImageModel):
         num_types: int = 16,
         pose_size: int = 8,
         class_size: int = 16,
-        decoder_hidden: Sequence[int] = (512, 1024),
-        convolutional: bool = False,
+        decoder_hidden: Sequence[int] | None = None,
         pose_scale: float = 64.0,
         draws_winner: bool = False,
     ) -> None:
@@ -70,7 +68,7 @@ class PoseNetwork(ImageModel):
             weights=weights,
             weight_std=std,
         )
-        self.decoder = make_decoder(self, class_size, decoder_hidden, convolutional, pose_scale)
+        self.decoder = make_decoder(self, class_size, decoder_hidden, pose_scale)
 
     def forward(self, images: Tensor, classes: Tensor | None = None) -> ModelOutput:
         children = self.primary(self.features(self.pad(images))).flatten()
@@ -100,13 +98,13 @@ class CodeNetwork(ImageModel):
         image_shape: tuple[int, int, int],
         num_classes: int,
         code: int = 16,
-        decoder_hidden: Sequence[int] = (512, 1024),
+        decoder_hidden: Sequence[int] | None = None,
     ) -> None:
         super().__init__(image_shape=image_shape, num_classes=num_classes)
         self.features, self.primary = small_stem(image_shape[0]), small_primary()
         size = prod(map_size(nn.Sequential(self.features, self.primary), self.padded_shape[1:]))
         self.encoder = nn.Linear(128 * size, code)
-        self.decoder = make_decoder(self, code, decoder_hidden, False, 1.0)
+        self.decoder = make_decoder(self, code, decoder_hidden, 1.0)
 
     def forward(self, images: Tensor, classes: Tensor | None = None) -> ModelOutput:
         maps = self.primary.conv(self.features(self.pad(images)))
@@ -116,11 +114,9 @@ class CodeNetwork(ImageModel):
         return ModelOutput(scores, poses_BJD, self.decoder(capsules, classes))
 
 
-def make_decoder(
-    model: ImageModel, size: int, hidden: Sequence[int], convolutional: bool, pose_scale: float
-) -> Decoder:
+def make_decoder(model: ImageModel, size: int, hidden: Sequence[int] | None, pose_scale: float) -> Decoder:
     """The decoder of a network with poses of this size."""
     like = (model.num_classes, size, model.image_shape)
-    if convolutional:
+    if hidden is None:
         return ConvDecoder(*like, pose_scale=pose_scale)
     return FullyConnectedDecoder(*like, hidden=tuple(hidden), pose_scale=pose_scale)

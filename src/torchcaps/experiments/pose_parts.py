@@ -54,7 +54,7 @@ def rows(scale: Scale, data: str) -> list[Row]:
         },
         "decoder": {
             "128 and 256 hidden units": {"decoder_hidden": (128, 256)},
-            "convolutions": {"convolutional": True},
+            "512 and 1024 hidden units": {"decoder_hidden": (512, 1024)},
             "poses as they are": {"pose_scale": 1.0},
             "poses times 8": {"pose_scale": 8.0},
             "poses times 256": {"pose_scale": 256.0},

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules
-from torchcaps.checks import check_positive
+from torchcaps.checks import check_count, check_positive
 
 
 class Decoder(nn.Module):
@@ -42,7 +42,7 @@ class Decoder(nn.Module):
     def reset_parameters(self) -> None:
         """Start the network anew."""
         for module in self.network.modules():
-            if isinstance(module, nn.Linear | nn.Conv2d):
+            if isinstance(module, nn.Linear | nn.ConvTranspose2d):
                 module.reset_parameters()
 
     def forward(self, capsules: Capsules, classes: Tensor | None = None) -> Tensor:
@@ -106,7 +106,13 @@ class FullyConnectedDecoder(Decoder):
 
 
 class ConvDecoder(Decoder):
-    """A coarse map that is enlarged twice, with a convolution after each step; any image size.
+    """A coarse map that transposed convolutions enlarge twice, with ReLU and sigmoid; any image size.
+
+    It draws digits about as well as a FullyConnectedDecoder with ten times its parameters.
+
+    Args:
+        num_classes, pose_size, image_shape, pose_scale: see Decoder.
+        channels: of the coarse map; the one between has twice as many.
 
     Example:
         >>> ConvDecoder(10, 16, (3, 33, 30))(Capsules.from_poses(torch.randn(2, 10, 16))).shape
@@ -119,24 +125,22 @@ class ConvDecoder(Decoder):
         pose_size: int,
         image_shape: tuple[int, int, int],
         *,
-        channels: int = 32,
+        channels: int = 16,
         pose_scale: float = 1.0,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(num_classes, pose_size, image_shape, pose_scale=pose_scale)
         colours, height, width = image_shape
-        coarse = (channels, -(-height // 4), -(-width // 4))
+        coarse = (check_count("channels", channels), -(-height // 4), -(-width // 4))
         like = {"device": device, "dtype": dtype}
         self.network = nn.Sequential(
             nn.Linear(num_classes * pose_size, prod(coarse), **like),
             nn.ReLU(),
             nn.Unflatten(-1, coarse),
-            nn.Upsample(scale_factor=2),
-            nn.Conv2d(channels, channels, 3, padding=1, **like),
+            nn.ConvTranspose2d(channels, 2 * channels, 4, stride=2, padding=1, **like),
             nn.ReLU(),
-            nn.Upsample(scale_factor=2),
-            nn.Conv2d(channels, colours, 3, padding=1, **like),
+            nn.ConvTranspose2d(2 * channels, colours, 4, stride=2, padding=1, **like),
             nn.Sigmoid(),
         )
 
