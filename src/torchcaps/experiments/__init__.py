@@ -17,6 +17,7 @@ EXPERIMENTS = {
     "attacks": "attacks",
     "votes": "votes",
     "pose-parts": "pose_parts",
+    "equivariance": "equivariance",
 }
 
 

@@ -44,7 +44,8 @@ class PoseProbes:
     def mean(self, *properties: str) -> float:
         """Over the classes in which they vary, and over the given properties (all without any)."""
         columns = [PROPERTIES.index(name) for name in properties or PROPERTIES]
-        return float(np.nanmean(self.r_squared[:, columns]))
+        found = self.r_squared[:, columns]
+        return float(found[np.isfinite(found)].mean()) if np.isfinite(found).any() else float("nan")
 
 
 def probe_poses(
