@@ -20,7 +20,7 @@ CHECKS = [
 ]
 OPERATIONS = [
     *(("GET", f"/api/{name}") for name in ("models", "examples", "health")),
-    *(("POST", f"/api/{name}") for name in ("predict", "explain", "trace", "reconstruct", "attack")),
+    *(("POST", f"/api/{name}") for name in ("predict", "explain", "trace", "reconstruct", "poses", "attack")),
 ]
 SETTINGS = hypothesis.settings(
     max_examples=15,
