@@ -261,8 +261,17 @@ def test_sliders_move_the_reconstruction(visit):
     expect(found).not_to_have_attribute("src", before)
 
 
-def test_main_directions_have_names_and_stay_among_real_digits(visit):
+def test_properties_of_a_pose_have_sliders(visit):
     page = visit("#view=pose&in=e14")
+    names = page.locator(".slider-name").all_inner_texts()
+    assert names[:3] == ["slant", "thickness", "width"]
+    before = page.locator("#pose-moved").get_attribute("src")
+    slide(page, ".slider:nth-child(1) input", float(page.locator(".slider input").first.get_attribute("max")))
+    expect(page.locator("#pose-moved")).not_to_have_attribute("src", before)
+
+
+def test_main_directions_have_names_and_stay_among_real_digits(visit):
+    page = visit("#view=pose&in=e14&by=directions")
     expect(page.locator(".slider input")).to_have_count(8)
     names = page.locator(".slider-name").all_inner_texts()
     assert set(names) <= {

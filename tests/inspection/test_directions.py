@@ -93,6 +93,17 @@ def test_directions_differ(trained, spaces):
         assert min(direction.change for direction in space.principal[:2]) > 1
 
 
+def test_directions_of_properties_change_their_property_most(trained, spaces):
+    for space in spaces:
+        names = [direction.name for direction in space.told]
+        assert names[:2] == ["slant", "thickness"]
+        for direction in space.told[:2]:
+            slant, thickness = (direction.effects[PROPERTIES.index(name)] for name in ("slant", "thickness"))
+            mine, other = (slant, thickness) if direction.name == "slant" else (thickness, slant)
+            assert mine > 1.5
+            assert abs(other) < 0.5 * mine
+
+
 def test_directions_are_named_after_what_they_change(spaces):
     assert {"slant", "thickness"} <= {direction.name for space in spaces for direction in space.principal[:3]}
     for direction in (found for space in spaces for found in (*space.principal, *space.entries)):

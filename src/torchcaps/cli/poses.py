@@ -54,7 +54,5 @@ def direction_pages(model: "Model", part: "LabelledSet", number: int) -> "dict[s
     poses = read_features(model, images, labels[is_member])
     space = pose_space(model, int(labels[number]), poses, seen_properties(model, images))
     own = poses[int(is_member[:number].sum())]
-    return {
-        "poses-directions": direction_page(model, space, pose=own),
-        "poses-entries": direction_page(model, space, pose=own, entries=True),
-    }
+    names = {"told": "poses-properties", "principal": "poses-directions", "entries": "poses-entries"}
+    return {name: direction_page(model, space, pose=own, kind=kind) for kind, name in names.items()}

@@ -38,6 +38,7 @@ def directions(name: str, model: Model, class_index: int) -> PoseDirections:
         class_index=class_index,
         label=model.labels[class_index],
         mean=space.mean,
+        told=[_found(direction) for direction in space.told],
         principal=[_found(direction) for direction in space.principal[:NUM_PRINCIPAL]],
         entries=[_found(one, number) for one, number in zip(space.entries, space.numbers, strict=True)],
         members=[

@@ -197,11 +197,12 @@ class Member(BaseModel):
 
 
 class PoseDirections(Result):
-    """The answer to a PosesRequest; what changes the picture most comes first."""
+    """The answer to a PosesRequest; of principal directions and entries, those that change most come first."""
 
     class_index: int
     label: str
     mean: Numbers
+    told: list[DirectionFound]
     principal: list[DirectionFound]
     entries: list[DirectionFound]
     members: list[Member]

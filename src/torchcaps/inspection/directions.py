@@ -48,6 +48,7 @@ class PoseSpace:
         class_index: which class.
         mean: (D,) pose.
         length: mean length of the poses, which is longer than their mean.
+        told: for each property that varies, how poses differ on average when it does.
         principal: in which the poses vary most.
         entries: one entry of the pose at a time; `numbers` says which.
         numbers: of the entries, from 0.
@@ -56,6 +57,7 @@ class PoseSpace:
     class_index: int
     mean: np.ndarray
     length: float
+    told: tuple[Direction, ...]
     principal: tuple[Direction, ...]
     entries: tuple[Direction, ...]
     numbers: tuple[int, ...]
@@ -81,15 +83,34 @@ def pose_space(model: Model, class_index: int, poses: np.ndarray, properties: np
     deviations = varying(properties)
     principal = [_direction(decoder, class_index, mean, axis, poses, deviations) for axis in axes]
     entries = [_direction(decoder, class_index, mean, axis, poses, deviations) for axis in np.eye(len(mean))]
+    names, vectors = property_vectors(poses - mean, properties)
+    told = [
+        _direction(decoder, class_index, mean, vector, poses, deviations, name=name)
+        for name, vector in zip(names, vectors, strict=True)
+    ]
     order = np.argsort([-direction.change for direction in entries], kind="stable").tolist()
     return PoseSpace(
         class_index=class_index,
         mean=mean,
         length=float(np.linalg.norm(poses, axis=1).mean()),
+        told=tuple(told),
         principal=tuple(sorted(principal, key=lambda direction: -direction.change)),
         entries=tuple(entries[number] for number in order),
         numbers=tuple(order),
     )
+
+
+def property_vectors(centred: np.ndarray, properties: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """How poses change on average with each property of NAMED that varies: names, and unit vectors (names, D).
+
+    Shapes:
+        centred: (n, D) poses less their mean; properties: (n, 8)
+    """
+    deviations = varying(properties)
+    names = [name for name in NAMED if np.isfinite(deviations[PROPERTIES.index(name)])]
+    columns = [PROPERTIES.index(name) for name in names]
+    vectors = (properties[:, columns] - properties[:, columns].mean(0)).T @ centred
+    return names, vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
 
 
 def _direction(
@@ -99,6 +120,7 @@ def _direction(
     vector: np.ndarray,
     poses: np.ndarray,
     deviations: np.ndarray,
+    name: str | None = None,
 ) -> Direction:
     low, high = np.percentile((poses - mean) @ vector, RANGE)
     pictures = decode_poses(decoder, class_index, mean + np.outer([low, 0.0, high], vector))
@@ -106,8 +128,8 @@ def _direction(
     effects = (seen[2] - seen[0]) / deviations
     named = np.array([effects[PROPERTIES.index(name)] for name in NAMED])
     sizes = np.nan_to_num(np.abs(named))
-    best = int(sizes.argmax())
-    has_name = sizes[best] >= LEAST_EFFECT
+    best = int(sizes.argmax()) if name is None else NAMED.index(name)
+    has_name = name is not None or sizes[best] >= LEAST_EFFECT
     sign = -1.0 if has_name and named[best] < 0 else 1.0
     ends = (low, high) if sign > 0 else (-high, -low)
     return Direction(

@@ -6,11 +6,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from torchcaps.checks import check_choice
 from torchcaps.inspection import PROPERTIES, UNITS, Direction, PoseProbes, PoseSpace, sweep
 from torchcaps.models import Model
 from torchcaps.viz.report import to_picture
 
 NUM_STEPS = 9
+KINDS = {"told": "directions of properties", "principal": "principal directions", "entries": "entries"}
 
 
 def probe_page(probes: PoseProbes, rival: PoseProbes | None = None, *, name: str, rival_name: str = "") -> Figure:
@@ -56,7 +58,7 @@ def direction_page(
     space: PoseSpace,
     *,
     pose: np.ndarray | None = None,
-    entries: bool = False,
+    kind: str = "principal",
     num_steps: int = NUM_STEPS,
     most: int = 16,
 ) -> Figure:
@@ -66,12 +68,14 @@ def direction_page(
         model: with a decoder.
         space: of the class.
         pose: all else stays as in this pose; by default as in the mean.
-        entries: single entries of the pose instead of its principal directions.
+        kind: "told" for the directions of properties, "principal" for those in which poses vary most, "entries" for
+            single entries of the pose.
         num_steps: columns.
         most: rows.
     """
-    chosen = (space.entries if entries else space.principal)[:most]
-    names = [f"entry {number + 1}" for number in space.numbers] if entries else [""] * len(chosen)
+    title = KINDS[check_choice("kind", kind, KINDS)]
+    chosen: tuple[Direction, ...] = getattr(space, kind)[:most]
+    names = [f"entry {number + 1}" for number in space.numbers] if kind == "entries" else [""] * len(chosen)
     figure = Figure(figsize=(2.9 + 0.62 * num_steps, 1.3 + 0.64 * len(chosen)))
     figure.subplots_adjust(
         left=0.24, right=0.84, top=1 - 0.75 / figure.get_figheight(), bottom=0.06, hspace=0.06, wspace=0.05
@@ -88,8 +92,7 @@ def direction_page(
         row[-1].set_ylabel(_effect(direction), rotation=0, ha="left", va="center", fontsize=8)
     for axes, text in ((grid[0, 0], "least"), (grid[0, num_steps // 2], "middle"), (grid[0, -1], "most")):
         axes.set_title(text, fontsize=8)
-    kind = "entries" if entries else "principal directions"
-    figure.suptitle(f"What the {kind} of the capsule of class {model.labels[space.class_index]} change", fontsize=12)
+    figure.suptitle(f"What the {title} of the capsule of class {model.labels[space.class_index]} change", fontsize=12)
     figure.supxlabel(
         "from the least to the most that 95 % of real things have; those that change most come first", fontsize=8
     )

@@ -1,4 +1,4 @@
-/** Sliders for what a class's pose says: its main directions, its entries, or the way to another thing of the class. */
+/** Sliders for what a class's pose says: properties, main directions, entries, or the way to another thing of its class. */
 
 import { latest, post } from "./client.js";
 import { byId, element, setBusy, setSlider, signed } from "./dom.js";
@@ -82,7 +82,8 @@ export function createPose(page) {
       const vector = found.pose.map((/** @type {number} */ value, /** @type {number} */ entry) => other.pose[entry] - value);
       return [{ title: t("morphShare"), short: t("morphShort"), vector, low: 0, high: 1 }];
     }
-    return (way() === "entries" ? known.entries : known.principal).map(toAxis);
+    const lists = { properties: known.told, directions: known.principal, entries: known.entries };
+    return lists[/** @type {keyof lists} */ (way())].map(toAxis);
   };
 
   const build = () => {

@@ -40,7 +40,7 @@ export const FIELDS = {
   step: whole("step", 0, 10, null),
   originsClass: whole("origins", 0, 9999, null),
   poseClass: whole("class", 0, 9999, null),
-  poseBy: choice("by", ["directions", "entries", "morph"], "directions"),
+  poseBy: choice("by", ["properties", "directions", "entries", "morph"], "properties"),
   morph: whole("with", 0, 99, 0),
   offsets: { key: "pose", initial: null, read: readOffsets, write: (value) => value.map(hundredths).join(",") },
   attack: choice("attack", ["fgsm", "bim"], "fgsm"),

@@ -96,9 +96,12 @@ export const ENGLISH = {
 
   poseLead: "A class capsule does not only say that a digit is there; its pose says how it looks. Move it and see.",
   poseWays: "What moves",
+  wayProperties: "properties",
   wayDirections: "main directions",
   wayEntries: "single entries",
   wayMorph: "towards another",
+  "way.properties": "How poses of real things differ on average when this property does. A slider goes from "
+    + "the least to the most that 95 % of real things have.",
   "way.directions": "Directions in which real things of this class differ most, named by the property they change most. "
     + "A slider goes from the least to the most that 95 % of real things have.",
   "way.entries": "One entry of the pose at a time, within the range that real things have.",

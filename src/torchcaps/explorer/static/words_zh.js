@@ -96,9 +96,11 @@ export const CHINESE = {
 
   poseLead: "类胶囊不仅说明数字在不在，它的姿态还说明数字长什么样。移动它，看看会怎样。",
   poseWays: "移动什么",
+  wayProperties: "性质",
   wayDirections: "主方向",
   wayEntries: "单个分量",
   wayMorph: "变成另一个",
+  "way.properties": "这个性质不同时，真实图像的姿态平均如何不同。滑块的两端是 95 % 的真实图像所在的范围。",
   "way.directions": "同类真实图像差别最大的方向，以它改变最多的性质命名。滑块的两端是 95 % 的真实图像所在的范围。",
   "way.entries": "每次移动姿态的一个分量，不超出真实图像的范围。",
   "way.morph": "选择同类的另一个图像：滑块沿直线从你的姿态走到它的姿态。",
