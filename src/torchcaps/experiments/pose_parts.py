@@ -26,7 +26,7 @@ from torchcaps.training.objective import make_objective
 ERROR, WRONG, STRAIGHT = "error of reconstruction", "validation error, %", "mean of unit poses, longest class"
 NUM_DIGITS, HELD_OUT = 12_000, 1 / 6
 EPOCHS: Mapping[Scale, int] = {"full": 3, "quick": 1}
-WEIGHT, SCALE = 0.02, 64.0
+WEIGHT = 0.005
 BATCH_SIZE = 250
 
 Runner = Callable[[RunConfig, Path, Callable[[Event], None] | None], Any]
@@ -62,10 +62,10 @@ def rows(scale: Scale, data: str) -> list[Row]:
         },
         "weight of the reconstruction": {
             "0.0005, as in the paper": {"weight": 0.0005},
-            "0.005": {"weight": 0.005},
+            "0.02": {"weight": 0.02},
             "0.1": {"weight": 0.1},
-            "from 0.0005 to 0.02": {"first_weight": 0.0005},
-            "from 0.1 to 0.02": {"first_weight": 0.1},
+            "from 0.0005 to 0.005": {"first_weight": 0.0005},
+            "from 0.05 to 0.005": {"first_weight": 0.05},
         },
         "squash": {
             "squash_k = 0.25": {"routing_options": {"squash_k": 0.25}},

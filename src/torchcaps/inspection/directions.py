@@ -48,7 +48,7 @@ class PoseSpace:
         class_index: which class.
         mean: (D,) pose.
         length: mean length of the poses, which is longer than their mean.
-        told: for each property that varies, how poses differ on average when it does.
+        told: for each property that they change, how poses differ on average when it does.
         principal: in which the poses vary most.
         entries: one entry of the pose at a time; `numbers` says which.
         numbers: of the entries, from 0.
@@ -93,7 +93,7 @@ def pose_space(model: Model, class_index: int, poses: np.ndarray, properties: np
         class_index=class_index,
         mean=mean,
         length=float(np.linalg.norm(poses, axis=1).mean()),
-        told=tuple(told),
+        told=tuple(one for one in told if one.effects[PROPERTIES.index(one.name)] >= LEAST_EFFECT),
         principal=tuple(sorted(principal, key=lambda direction: -direction.change)),
         entries=tuple(entries[number] for number in order),
         numbers=tuple(order),

@@ -93,9 +93,7 @@ def direction_page(
     for axes, text in ((grid[0, 0], "least"), (grid[0, num_steps // 2], "middle"), (grid[0, -1], "most")):
         axes.set_title(text, fontsize=8)
     figure.suptitle(f"What the {title} of the capsule of class {model.labels[space.class_index]} change", fontsize=12)
-    figure.supxlabel(
-        "from the least to the most that 95 % of real things have; those that change most come first", fontsize=8
-    )
+    figure.supxlabel("from the least to the most that 95 % of real things have", fontsize=8)
     return figure
 
 
