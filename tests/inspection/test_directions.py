@@ -45,7 +45,8 @@ def trained(strokes):
     model = create_model(
         "capsnet-small", image_shape=(1, SIZE, SIZE), num_classes=2, class_size=6, decoder_hidden=(64, 128)
     )
-    fit(model, strokes.subset(np.arange(400)), None, TrainingConfig(epochs=20, batch_size=16, learning_rate=5e-3))
+    settings = {"batch_size": 16, "learning_rate": 5e-3, "reconstruction_weight": 0.02}
+    fit(model, strokes.subset(np.arange(400)), None, TrainingConfig(epochs=20, **settings))
     return model.eval()
 
 

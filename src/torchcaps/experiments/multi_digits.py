@@ -38,7 +38,7 @@ CAPSULES: dict[str, Any] = {"weights": "full", **FORMER_DECODER, "training": {"r
 # K-Means on pairs of held-out training digits, seed 0: 64 % right after two epochs of 6,000 digits moved by up to 2
 # pixels, 95 % after two of 15,000 moved by up to 6.
 SHIFT, LEARNING_RATE = 6, 1e-3
-NOW, WEIGHT = "dynamic, r = 3, decoder of now", 0.02
+NOW, WEIGHT = "dynamic, r = 3, decoder of now", 0.01
 
 
 def overlap_error(folder: Path, *, digits: str) -> dict[str, float]:

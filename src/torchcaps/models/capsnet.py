@@ -151,8 +151,8 @@ class CapsNetSmall(VectorCapsNet):
 
     name = "capsnet-small"
     least_size = SMALL_STEM_LEAST_SIZE
-    # 10 times the paper's: with less, poses of a class are alike and the decoder draws mean digits; with more, lengths say
-    # less well what is there (98.4 % of the demo's digits right with 40 times, after 12 epochs).
+    # 10 times the paper's: with less, poses of a class are alike and the decoder draws mean digits; with more, lengths
+    # say less well what is there (98.4 % of the demo's digits right with 40 times, after 12 epochs).
     reconstruction_weight = 0.005
 
     def __init__(
