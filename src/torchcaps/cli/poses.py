@@ -55,4 +55,5 @@ def direction_pages(model: "Model", part: "LabelledSet", number: int) -> "dict[s
     space = pose_space(model, int(labels[number]), poses, seen_properties(model, images))
     own = poses[int(is_member[:number].sum())]
     names = {"told": "poses-properties", "principal": "poses-directions", "entries": "poses-entries"}
-    return {name: direction_page(model, space, pose=own, kind=kind) for kind, name in names.items()}
+    there = {kind: name for kind, name in names.items() if getattr(space, kind)}  # an untrained network tells nothing
+    return {name: direction_page(model, space, pose=own, kind=kind) for kind, name in there.items()}

@@ -139,9 +139,7 @@ class CapsNetSmall(VectorCapsNet):
 
     316 K parameters for 28 x 28 digits; its decoder, which only training and pictures need, has 135 K more.
 
-    Args:
-        image_shape, num_classes, multi_label, routing, routing_options, weights, reconstruct, class_size,
-            decoder_hidden, pose_scale: see VectorCapsNet.
+    Its arguments are those of VectorCapsNet that follow.
 
     Example:
         >>> model = CapsNetSmall(image_shape=(1, 28, 28), num_classes=10, reconstruct=False)

@@ -75,6 +75,8 @@ def direction_page(
     """
     title = KINDS[check_choice("kind", kind, KINDS)]
     chosen: tuple[Direction, ...] = getattr(space, kind)[:most]
+    if not chosen:
+        raise ValueError(f"no property of class {model.labels[space.class_index]} changes along its directions")
     names = [f"entry {number + 1}" for number in space.numbers] if kind == "entries" else [""] * len(chosen)
     figure = Figure(figsize=(2.9 + 0.62 * num_steps, 1.3 + 0.64 * len(chosen)))
     figure.subplots_adjust(
