@@ -103,7 +103,8 @@ class CodeNetwork(ImageModel):
         super().__init__(image_shape=image_shape, num_classes=num_classes)
         self.features, self.primary = small_stem(image_shape[0]), small_primary()
         size = prod(map_size(nn.Sequential(self.features, self.primary), self.padded_shape[1:]))
-        self.encoder = nn.Linear(128 * size, code)
+        # normalised, so that the decoder sees it from the start, as it sees scaled poses
+        self.encoder = nn.Sequential(nn.Linear(128 * size, code), nn.BatchNorm1d(code, affine=False))
         self.decoder = make_decoder(self, code, decoder_hidden, 1.0)
 
     def forward(self, images: Tensor, classes: Tensor | None = None) -> ModelOutput:
