@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 
 demo: $(READY)
 	$(PYTHON) examples/route_votes.py
-	$(VENV)/bin/torchcaps train
+	$(VENV)/bin/torchcaps train --epochs 20
 
 test: $(READY) lint
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q -n 2

@@ -34,6 +34,7 @@ FLOORS = {
     "data": 6,
     "predictor": 7,
     "training": 7,
+    "inspection": 6.5,
     "viz": 7,
     "attacks": 7,
     "estimators": 8,

@@ -6,11 +6,15 @@ python docs/building/pictures.py       writes docs/images/
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 from matplotlib.figure import Figure
 
 from torchcaps import load, viz
-from torchcaps.data import load_data
+from torchcaps.cli.poses import beside, direction_pages, told_pages
+from torchcaps.data import ImageSet, load_data
+from torchcaps.inspection import morph, read_features
+from torchcaps.models import Model
 from torchcaps.routing import dynamic_routing
 
 IMAGES = Path(__file__).parents[1] / "images"
@@ -19,6 +23,9 @@ NUMBER = 20  # of the test digit that is followed through the network
 NUM_RECONSTRUCTIONS = 8
 DOTS_PER_INCH = 110
 DOTS_PER_INCH_OF_MANY = 75  # small pictures in one
+MANY = ("directions", "told")
+MORPHED = ((0, 1), (2, 3), (4, 5), (8, 6))  # of each class, the numbers of two test digits; one row for each pair
+NUM_STEPS = 9
 
 
 def agreement() -> Figure:
@@ -52,6 +59,26 @@ def agreement() -> Figure:
     return figure
 
 
+def morphs(model: Model, test: ImageSet) -> Figure:
+    """From one digit to another of its class through their poses: real digits at both ends, decoded ones between."""
+    figure = Figure(figsize=(8.4, 3.6), layout="constrained")
+    grid = figure.subplots(len(MORPHED), NUM_STEPS + 2)
+    for row, (label, pair) in zip(grid, zip((2, 4, 5, 8), MORPHED, strict=True), strict=True):
+        ends = test.images[np.flatnonzero(test.labels == label)[list(pair)]]
+        first, last = read_features(model, ends, np.array([label, label]))
+        decoded = morph(model, label, first, last, NUM_STEPS)[:, 0]
+        for axes, picture in zip(row, [ends[0] / 255, *decoded, ends[1] / 255], strict=True):
+            axes.imshow(picture, cmap="gray", vmin=0, vmax=1)
+            axes.set(xticks=[], yticks=[])
+    grid[0, 0].set_title("one", fontsize=9)
+    grid[0, 1 + NUM_STEPS // 2].set_title("half the way", fontsize=9)
+    grid[0, -1].set_title("the other", fontsize=9)
+    figure.suptitle(
+        "Test digits (left and right), and what is decoded on the straight line between their poses", fontsize=11
+    )
+    return figure
+
+
 def drawings() -> dict[str, Callable[[], Figure]]:
     """Name of the file -> how it is drawn."""
     model, test = load(MODEL).model, load_data("digits").test
@@ -64,14 +91,17 @@ def drawings() -> dict[str, Callable[[], Figure]]:
         "couplings": lambda: viz.coupling_strip(routed),
         "origins": lambda: viz.vote_origins(routed),
         "reconstructions": lambda: viz.reconstructions(model, images, truth),
-        "dimensions": lambda: viz.capsule_dimensions(model, images[0]),
+        "told": lambda: told_pages(model, beside(model, None), test)[0]["poses"],
+        "properties": lambda: direction_pages(model, test, NUMBER)["poses-properties"],
+        "directions": lambda: direction_pages(model, test, NUMBER)["poses-directions"],
+        "morph": lambda: morphs(model, test),
     }
 
 
 def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     for name, draw in drawings().items():
-        dots = DOTS_PER_INCH_OF_MANY if name == "dimensions" else DOTS_PER_INCH
+        dots = DOTS_PER_INCH_OF_MANY if name in MANY else DOTS_PER_INCH
         draw().savefig(IMAGES / f"{name}.png", dpi=dots, metadata={"Software": None})
 
 

@@ -110,7 +110,8 @@ class RunConfig:
             raise ValueError(f"{folder} is not a run folder: no readable {CONFIG} ({error})") from error
         try:
             size = values["image_size"] and tuple(values["image_size"])
-            old = MODELS[values["model"]].old_options if values["model"] in MODELS else {}
+            kind = MODELS.get(values["model"])
+            old = {} if kind is None else {name: kind.old_options[name] for name in kind.named_options}
             parts = {
                 "model_options": {**old, **values["model_options"]},
                 "image_size": size,

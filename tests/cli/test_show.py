@@ -111,3 +111,18 @@ def test_wrong_input_ends_in_a_sentence(saved, tmp_path, capsys, arguments, sent
 def test_a_model_without_a_course_of_training(saved, tmp_path, capsys):
     assert main(["show", str(saved / "model"), "curves", "--out", str(tmp_path / "out")]) == 2
     assert "give a run folder" in capsys.readouterr().err
+
+
+def test_poses_of_a_test_set(saved, tmp_path, capsys):
+    arguments = ["show", str(saved), "poses", "--data", str(saved / "data.npz"), "--out", str(tmp_path)]
+    assert main([*arguments, "--number", "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    names = ["poses", "poses-directions", "poses-entries"]  # a network that nobody trained changes no property
+    assert lines[:3] == [str(tmp_path / f"{name}.png") for name in names]
+    assert lines[3] == "capsnet-small, poses of 12 images, mean over classes:"
+    assert any(line.startswith("slant") for line in lines[4:])  # of noise it varies, as thickness does not
+    create_model("cnn-small", image_shape=(1, 20, 20), num_classes=2).save_pretrained(tmp_path / "cnn")
+    assert main([*arguments, "--rival", str(tmp_path / "cnn")]) == 0
+    assert "cnn-small, principal directions of its features:" in capsys.readouterr().out
+    assert main([*arguments, "--number", "12"]) == 2
+    assert "--number must be between 0 and 11" in capsys.readouterr().err

@@ -24,6 +24,7 @@ ROOMS = (
     "clustering",
     "data",
     "estimators",
+    "inspection",
     "losses",
     "models",
     "nn",

@@ -13,7 +13,16 @@ from torchcaps.data import load_data
 from torchcaps.data.made import TEST, Maker, overlap
 from torchcaps.experiments import find_experiment
 from torchcaps.experiments.harness import TEST_ERROR
-from torchcaps.experiments.multi_digits import BOTH_WRONG, DRAWN, NOT_SURE, drawing_error, pair_errors, resized
+from torchcaps.experiments.multi_digits import (
+    BOTH_WRONG,
+    DRAWN,
+    DRAWN_ERROR,
+    MEAN_ERROR,
+    NOT_SURE,
+    drawing_errors,
+    pair_errors,
+    resized,
+)
 from torchcaps.models import ModelOutput, create_model
 from torchcaps.models.capsnet import CapsNetSmall
 from torchcaps.preprocessing import Preprocessing
@@ -22,6 +31,10 @@ from torchcaps.preprocessing import Preprocessing
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
     return write_digits(tmp_path_factory.mktemp("digits") / "digits.npz")
+
+
+def percent(drawn: float, mean: float) -> float:
+    return 100 * drawn / mean
 
 
 def test_drawings_are_compared_with_mean_digits():
@@ -44,11 +57,11 @@ def test_drawings_are_compared_with_mean_digits():
     model = Known(image_shape=(1, 36, 36), num_classes=10)
     model.preprocessing = Preprocessing(image_size=(36, 36))
     model.draw = lambda number, chosen: alone[number, list(labels[number]).index(chosen)]
-    assert drawing_error(model, digits) == pytest.approx(0, abs=1e-3)
+    assert percent(*drawing_errors(model, digits)) == pytest.approx(0, abs=1e-3)
     model.draw = lambda number, chosen: means[chosen]
-    assert drawing_error(model, digits) == pytest.approx(100, abs=1e-3)
+    assert percent(*drawing_errors(model, digits)) == pytest.approx(100, abs=1e-3)
     model.draw = lambda number, chosen: np.zeros((36, 36))
-    assert drawing_error(model, digits) > 120
+    assert percent(*drawing_errors(model, digits)) > 120
 
 
 def test_both_digits_must_lead():
@@ -97,11 +110,11 @@ def test_quick(digits, tmp_path, monkeypatch):
     monkeypatch.delenv("TORCHCAPS_DATA", raising=False)
     monkeypatch.setattr("torchcaps.experiments.digits.QUICK_SIZE", {"num_train": 60, "num_test": 20})
     command = ["reproduce", "multi-digits", "--quick", "--data", str(digits), "--out", str(tmp_path)]
-    assert main([*command, "--only", "side by side: K-Means", "overlapping: dynamic"]) == 0
+    assert main([*command, "--only", "side by side: K-Means", "overlapping: dynamic, r = 3"]) == 0
     kept = json.loads((tmp_path / "results.json").read_text())
     beside, over = kept["runs"]
     assert set(beside["measures"]) == {BOTH_WRONG, NOT_SURE, TEST_ERROR}
-    assert set(over["measures"]) == {BOTH_WRONG, NOT_SURE, DRAWN}
+    assert set(over["measures"]) == {BOTH_WRONG, NOT_SURE, DRAWN, DRAWN_ERROR, MEAN_ERROR}
     assert over["config"]["data"] == "multimnist"
     with Image.open(tmp_path / "overlapping-dynamic-r-3" / "seed-0" / "pairs.png") as picture:
         assert min(picture.size) > 400

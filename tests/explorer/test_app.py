@@ -68,6 +68,18 @@ def test_trace(client, png, pair):
     assert len(post(client, "trace", model="matrix", image=pair)["steps"]) == 3
 
 
+def test_poses(client):
+    found = post(client, "poses", model="capsules", class_index=3)
+    assert (len(found["principal"]), len(found["entries"]), len(found["members"])) == (8, 16, 8)
+    assert sorted(entry["number"] for entry in found["entries"]) == list(range(16))
+    changes = [direction["change"] for direction in found["principal"]]
+    assert changes == sorted(changes, reverse=True)
+    assert all(direction["low"] < direction["high"] for direction in found["principal"])
+    member = found["members"][0]
+    again = post(client, "reconstruct", model="capsules", image=member["image"], class_index=3)
+    assert again["pose"] == pytest.approx(member["pose"], abs=2e-6)
+
+
 def test_reconstruct(client, png):
     found = post(client, "reconstruct", model="capsules", image=png)
     assert from_png(from_base64(found["reconstruction"])).shape == (28, 28)
@@ -201,6 +213,8 @@ WRONG = {
     "points": ("trace", {"model": "capsules", "image": PNG, "num_points": 10**6}, "less than or equal to 300"),
     "classes": ("trace", {"model": "capsules", "image": PNG, "classes": list(range(6))}, "at most 5 items"),
     "twice": ("trace", {"model": "capsules", "image": PNG, "classes": [1, 1]}, "different ones"),
+    "directions of no class": ("poses", {"model": "capsules", "class_index": 10}, "between 0 and 9, got 10"),
+    "directions without a decoder": ("poses", {"model": "cnn", "class_index": 1}, "cnn cannot reconstruct"),
     "short pose": ("reconstruct", {"model": "capsules", "pose": [0.1], "class_index": 0}, "16 entries, got 1"),
     "long pose": ("reconstruct", {"model": "capsules", "pose": [0.1] * 1025, "class_index": 0}, "at most 1024 items"),
     "far pose": ("reconstruct", {"model": "capsules", "pose": [9.0] * 16, "class_index": 0}, "less than or equal to 2"),

@@ -246,19 +246,64 @@ def test_two_routings_side_by_side(visit):
 
 
 def test_sliders_move_the_reconstruction(visit):
-    page = visit("#view=pose&in=e14")
+    page = visit("#view=pose&in=e14&by=entries")
     found, moved = page.locator("#pose-found"), page.locator("#pose-moved")
     before = moved.get_attribute("src")
     assert before == found.get_attribute("src")
     assert before.startswith("data:image/png;base64,")
     expect(page.locator(".slider input")).to_have_count(16)
-    slide(page, ".slider:nth-child(3) input", 0.4)
+    slide(page, ".slider:nth-child(1) input", float(page.locator(".slider input").first.get_attribute("max")))
     expect(moved).not_to_have_attribute("src", before)
     expect(found).to_have_attribute("src", before)
     page.click("#pose-reset")
     expect(moved).to_have_attribute("src", before)
     page.select_option("#pose-class", "2")
     expect(found).not_to_have_attribute("src", before)
+
+
+def test_properties_of_a_pose_have_sliders(visit):
+    page = visit("#view=pose&in=e14")
+    names = page.locator(".slider-name").all_inner_texts()
+    assert names[:3] == ["slant", "thickness", "width"]
+    before = page.locator("#pose-moved").get_attribute("src")
+    slide(page, ".slider:nth-child(1) input", float(page.locator(".slider input").first.get_attribute("max")))
+    expect(page.locator("#pose-moved")).not_to_have_attribute("src", before)
+
+
+def test_main_directions_have_names_and_stay_among_real_digits(visit):
+    page = visit("#view=pose&in=e14&by=directions")
+    expect(page.locator(".slider input")).to_have_count(8)
+    names = page.locator(".slider-name").all_inner_texts()
+    assert set(names) <= {
+        "slant",
+        "thickness",
+        "width",
+        "height",
+        "place, down",
+        "place, right",
+        "size of holes",
+        "shape",
+    }
+    first = page.locator(".slider input").first
+    assert float(first.get_attribute("min")) <= 0 <= float(first.get_attribute("max"))
+    before = page.locator("#pose-moved").get_attribute("src")
+    slide(page, ".slider:nth-child(1) input", float(first.get_attribute("max")))
+    expect(page.locator("#pose-moved")).not_to_have_attribute("src", before)
+    page.check("input[value=entries]")  # another way starts from the pose as found
+    expect(page.locator(".slider input")).to_have_count(16)
+    expect(page.locator("#pose-moved")).to_have_attribute("src", before)
+
+
+def test_a_digit_turns_into_another_of_its_class(visit):
+    page = visit("#view=pose&in=e14&by=morph")
+    expect(page.locator(".members input")).to_have_count(8)
+    expect(page.locator(".slider input")).to_have_count(1)
+    page.locator(".members input").nth(3).check()
+    slide(page, ".slider input", 1)
+    expect(page.locator("#pose-moved")).not_to_have_attribute("src", page.locator("#pose-found").get_attribute("src"))
+    there = page.locator("#pose-moved").get_attribute("src")
+    page.locator(".members input").nth(5).check()
+    expect(page.locator("#pose-moved")).not_to_have_attribute("src", there)
 
 
 def test_attacks_on_capsules_and_network_beside_them(visit):

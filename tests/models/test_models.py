@@ -86,7 +86,7 @@ def test_published_parameter_counts(name, shape, classes, expected):
 def test_small_models_are_small(name):
     model = create_model(name, image_shape=(1, 28, 28), num_classes=10)
     sizes = {key: p.numel() for key, p in model.named_parameters() if not key.startswith("decoder")}
-    assert sum(sizes.values()) < 200_000
+    assert sum(sizes.values()) < (350_000 if name == "capsnet-small" else 200_000)  # full transformations
 
 
 @pytest.mark.parametrize("name", list_models("image"))

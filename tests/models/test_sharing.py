@@ -10,7 +10,7 @@ import torch
 
 import torchcaps
 from torchcaps.models import ImageModel, create_model, list_models, load_model
-from torchcaps.models.capsnet import CapsNet
+from torchcaps.models.capsnet import FORMER, FORMER_DECODER, CapsNet
 from torchcaps.models.loading import described_shapes
 from torchcaps.models.registry import MODELS
 from torchcaps.preprocessing import Preprocessing
@@ -95,3 +95,19 @@ def test_shapes_are_known_without_memory(name):
     options |= {"num_classes": 3}
     expected = {key: tuple(tensor.shape) for key, tensor in create_model(name, **options).state_dict().items()}
     assert described_shapes(MODELS[name], options) == expected
+
+
+def test_capsnet_small_of_an_older_version_gives_the_same_bits(tmp_path):
+    """Before its decoder could be chosen it was not written down; such a folder has the decoder of then."""
+    torch.manual_seed(0)
+    model = create_model("capsnet-small", image_shape=(1, 20, 20), num_classes=3, **FORMER).eval()
+    model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    for name in FORMER_DECODER:
+        del config["arguments"][name]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    images = torch.rand(2, 1, 20, 20)
+    with torch.inference_mode():
+        before, after = model(images), load_model(tmp_path)(images)
+    assert all(torch.equal(*pair) for pair in zip(before, after, strict=True))
+    assert load_model(tmp_path).options["pose_scale"] == 1.0

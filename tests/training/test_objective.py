@@ -7,6 +7,7 @@ import torch
 
 from torchcaps.losses import spread_loss
 from torchcaps.models import create_model
+from torchcaps.models.capsnet import CapsNet, CapsNetSmall
 from torchcaps.training.config import TrainingConfig
 from torchcaps.training.engine import Trainer
 from torchcaps.training.metrics import Tally
@@ -20,9 +21,13 @@ def test_reconstruction_is_a_sum_over_pixels():
     images, targets = torch.rand(2, 1, 28, 28), torch.tensor([0, 2])
     output = model(images, targets)
     without = make_objective(model, replace(CONFIG, reconstruction_weight=0.0))(output, images, targets, 0.0)
-    found = make_objective(model, CONFIG)(output, images, targets, 0.0) - without
-    expected = 0.0005 * (output.reconstruction - images).square().flatten(1).sum(1)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+    errors = (output.reconstruction - images).square().flatten(1).sum(1)
+    for weight in (None, 0.3):  # the model's own, and another
+        config = replace(CONFIG, reconstruction_weight=weight)
+        found = make_objective(model, config)(output, images, targets, 0.0) - without
+        expected = (model.reconstruction_weight if weight is None else weight) * errors
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert (CapsNetSmall.reconstruction_weight, CapsNet.reconstruction_weight) == (0.005, 0.0005)
 
 
 def test_the_margin_grows_from_first_to_last_step():

@@ -27,6 +27,7 @@ Picture = Literal[
     "parse-tree",
     "reconstructions",
     "dimensions",
+    "poses",
     "words",
     "curves",
     "confusion",
@@ -45,7 +46,8 @@ class Show:
     Of images: couplings: of each iteration; votes: in the plane, with their centres, as a strip; animation: the same
     as a GIF; distances: of votes from their centre; origins: where in the image they come from; parse-tree: of a matrix
     network, the strongest couplings layer by layer; reconstructions; dimensions: what each entry of the winning
-    capsule changes. Of texts: words: what each says for every class. Of both: curves: of training; confusion: of the
+    capsule changes; poses: how well the poses of the test set tell slant, thickness and more, and what their directions
+    change. Of texts: words: what each says for every class. Of both: curves: of training; confusion: of the
     whole test set.
     """
 
@@ -66,6 +68,10 @@ class Show:
 
     data: str | None = None
     """Name or path of the dataset; by default the one of the run."""
+
+    rival: str | None = None
+    """With poses: a run, saved or shipped model to be measured beside; by default a shipped network without capsules
+    that knows the same classes, where there is one."""
 
     out: Path = Path("pictures")
     """Folder for the pictures."""
@@ -94,6 +100,8 @@ class Show:
         for picture in pictures:
             if picture == "animation":
                 self.animate(predictor, inputs)
+            elif picture == "poses":
+                self.show_poses(predictor)
             else:
                 self.save(self.draw(picture, predictor, inputs), picture)
 
@@ -106,6 +114,18 @@ class Show:
         self.out.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=DOTS_PER_INCH)
         print(path)
+
+    def show_poses(self, predictor: "Predictor") -> None:
+        """Write what the poses of the test set tell, and what the directions of the chosen image's class change."""
+        from torchcaps.cli.poses import beside, direction_pages, told_pages
+
+        part = self.test_part(predictor)
+        self.of_test_set(part)  # there must be an image with the number that was asked for
+        rival = beside(predictor.model, self.rival)
+        pages, lines = told_pages(predictor.model, rival, part)
+        for picture, page in {**pages, **direction_pages(predictor.model, part, self.number)}.items():
+            self.save(page, picture)
+        print("\n".join(lines))
 
     def animate(self, predictor: "Predictor", inputs: "Callable[[], Inputs]") -> None:
         """Write the moving picture and print its path."""

@@ -17,6 +17,8 @@ EXPERIMENTS = {
     "viewpoints": "viewpoints",
     "attacks": "attacks",
     "votes": "votes",
+    "pose-parts": "pose_parts",
+    "equivariance": "equivariance",
 }
 
 

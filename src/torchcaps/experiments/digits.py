@@ -4,6 +4,7 @@ from typing import Any
 
 from torchcaps.data import Augmentation
 from torchcaps.experiments.harness import Scale
+from torchcaps.models.capsnet import FORMER
 from torchcaps.runs import RunConfig
 from torchcaps.training import TrainingConfig
 
@@ -19,9 +20,10 @@ ROUTINGS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def capsules_with(name: str, *, reconstruct: bool) -> dict[str, Any]:
-    """Options of CapsNet-Small with one of these routings."""
+    """Options of CapsNet-Small with one of these routings; all else is as it was when the experiments were run."""
     routing, options = ROUTINGS[name]
-    return {"routing": routing, "routing_options": options, "reconstruct": reconstruct}
+    former = FORMER if reconstruct else {"weights": FORMER["weights"]}
+    return {"routing": routing, "routing_options": options, "reconstruct": reconstruct, **former}
 
 
 # Name -> model and its options: capsules with every routing, and what stands beside them.
@@ -32,6 +34,7 @@ NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
     "dynamic, r = 3, with reconstruction": ("capsnet-small", capsules_with("dynamic, r = 3", reconstruct=True)),
     "CNN, 4.2 M": ("cnn-baseline", {}),
 }
+PAPERS_WEIGHT = 0.0005  # of the reconstruction
 QUICK_SIZE: dict[str, int] = {"num_train": 1500, "num_test": 500}
 
 
@@ -58,7 +61,8 @@ def digits_run(
         run: more of the RunConfig.
         **options: of the model.
     """
-    settings: dict[str, Any] = {"batch_size": 32 if scale == "quick" else 64, **(training or {})}
+    settings: dict[str, Any] = {"batch_size": 32 if scale == "quick" else 64, "reconstruction_weight": PAPERS_WEIGHT}
+    settings |= training or {}
     more: dict[str, Any] = {"validation": 0.0, **(QUICK_SIZE if scale == "quick" else {}), **(run or {})}
     return RunConfig(
         data=data,

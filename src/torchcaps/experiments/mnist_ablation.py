@@ -79,7 +79,7 @@ def _routing(name: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _variant(scale: Scale, data: str, name: str, options: dict[str, Any], group: str) -> Row:
-    chosen: dict[str, Any] = {"reconstruct": False} | options
+    chosen: dict[str, Any] = {"reconstruct": False, "weights": "factorised"} | options
     config = digits_run(scale, data, MODEL, epochs=EPOCHS[scale], **chosen)
     return Row(name=name, config=config, group=group, measure=error_and_seconds)
 

@@ -136,6 +136,11 @@ def add_questions(app: FastAPI, service: Service, workers: Workers, limits: Limi
         """What is decoded from the pose of a class."""
         return await work(partial(ask, question, service.reconstruct))
 
+    @app.post("/api/poses", response_model=results.PoseDirections, tags=["questions"])
+    async def poses(question: requests.PosesRequest) -> Response:
+        """What the directions of a class's poses change, and some things of the class with their poses."""
+        return await work(partial(ask, question, service.poses))
+
     @app.post("/api/attack", response_model=results.Attacked, tags=["questions"])
     async def attack(question: requests.AttackRequest) -> Response:
         """A small change of the pixels that makes the model err."""

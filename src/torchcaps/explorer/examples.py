@@ -23,13 +23,18 @@ def find_examples(model: Model) -> list[Example]:
     """About 20 examples that the model was not trained on, each class with its share; none if there are no such."""
     if model.kind == "image" and set(model.labels) == set(CATEGORIES):
         return _images(_toys(), model)
-    name = str(model.card.get("dataset"))
-    part = _test_part(EMBEDDED_FOR.get(name, name), model)
+    part = test_images(model)
     if part is None and model.kind == "text":
         part = _embedded_texts(model)
     if isinstance(part, TextSet):
         return _texts(part)
     return [] if part is None else _images(part, model)
+
+
+def test_images(model: Model) -> Any:
+    """The test part of the data that a model was trained on, as far as it is here; None if it is not."""
+    name = str(model.card.get("dataset"))
+    return _test_part(EMBEDDED_FOR.get(name, name), model)
 
 
 def _test_part(name: str, model: Model) -> Any:

@@ -91,6 +91,12 @@ class ReconstructRequest(Request):
         return self
 
 
+class PosesRequest(Request):
+    """What do the directions of a class's poses mean?"""
+
+    class_index: ClassIndex
+
+
 class AttackRequest(Request):
     """What change of the pixels makes the model err? Without a class, away from what the model says now."""
 

@@ -175,6 +175,39 @@ class Reconstruction(Result):
     reconstruction: Picture
 
 
+class DirectionFound(BaseModel):
+    """A direction of the poses of a class: what it changes most, and from where to where real things lie along it.
+
+    Of single entries `number` says which, from 0.
+    """
+
+    name: str
+    number: int | None
+    vector: Numbers
+    low: float
+    high: float
+    change: float
+
+
+class Member(BaseModel):
+    """A real thing of a class and its pose."""
+
+    image: Picture
+    pose: Numbers
+
+
+class PoseDirections(Result):
+    """The answer to a PosesRequest; of principal directions and entries, those that change most come first."""
+
+    class_index: int
+    label: str
+    mean: Numbers
+    told: list[DirectionFound]
+    principal: list[DirectionFound]
+    entries: list[DirectionFound]
+    members: list[Member]
+
+
 class Attacked(Result):
     """The answer to an AttackRequest; `difference` is grey where nothing changed."""
 

@@ -18,6 +18,7 @@ from torchcaps.explorer.catalogue import abilities, list_models
 from torchcaps.explorer.examples import find_examples
 from torchcaps.explorer.explaining import places_of, tree_of
 from torchcaps.explorer.images import raw_picture
+from torchcaps.explorer.posing import directions
 from torchcaps.explorer.refusals import Refusal, UnknownModel
 from torchcaps.explorer.requests import MAX_TEXT, RoutingChoice
 from torchcaps.explorer.results import (
@@ -27,6 +28,7 @@ from torchcaps.explorer.results import (
     Example,
     Explanation,
     ModelList,
+    PoseDirections,
     Prediction,
     Reconstruction,
     Result,
@@ -34,9 +36,9 @@ from torchcaps.explorer.results import (
     Word,
 )
 from torchcaps.explorer.tracing import trace
+from torchcaps.inspection import decoder_of
 from torchcaps.models import ModelOutput
 from torchcaps.predictor import Predictor, TextPredictor
-from torchcaps.viz.reconstruction import decoder_of
 
 Image = np.ndarray | bytes  # uint8 (h, w) or (h, w, c), or a PNG file
 Arguments = ParamSpec("Arguments")
@@ -75,6 +77,7 @@ class Service:
     def __init__(self, predictors: Mapping[str, Predictor], unavailable: Mapping[str, str] | None = None) -> None:
         self.predictors, self.unavailable = dict(predictors), dict(unavailable or {})
         self._examples: dict[str, list[Example]] = {}
+        self._directions: dict[tuple[str, int], PoseDirections] = {}
         self._lock = Lock()
 
     def models(self) -> ModelList:
@@ -183,6 +186,16 @@ class Service:
             length=float(poses_1JD[0, chosen].norm()),
             reconstruction=to_bytes(decoded_CHW),
         )
+
+    @timed
+    def poses(self, model: str, *, class_index: int) -> PoseDirections:
+        """What the directions of a class's poses change, found once from test images."""
+        predictor = self.find(model, "reconstruct")
+        key = (model, self.check_class(predictor, class_index))
+        with self._lock:
+            if key not in self._directions:
+                self._directions[key] = directions(model, predictor.model, class_index)
+        return self._directions[key].model_copy()
 
     @timed
     def attack(

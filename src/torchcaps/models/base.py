@@ -78,6 +78,7 @@ class Model(nn.Module, PyTorchModelHubMixin):
         default_loss: "margin", "spread", "cross_entropy" or "softmax_cross_entropy".
         named_options: options that every run writes down, given or not, since their default has changed.
         old_options: what they were before they had a name: those of a saved folder that does not name them.
+        reconstruction_weight: of the summed squared error of an image in training, unless that is told another.
         gives_activations: whether scores are activations in [0, 1]; otherwise they are logits.
         kind: of data, "image" or "text".
         preprocessing_class: of `preprocessing`.
@@ -91,6 +92,7 @@ class Model(nn.Module, PyTorchModelHubMixin):
 
     name: ClassVar[str]
     default_loss: str = "margin"
+    reconstruction_weight: ClassVar[float] = 0.0005  # the paper's
     named_options: ClassVar[Mapping[str, Any]] = {}
     old_options: ClassVar[Mapping[str, Any]] = {}
     gives_activations: ClassVar[bool] = True

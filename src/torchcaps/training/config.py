@@ -33,7 +33,7 @@ class TrainingConfig:
         loss: "auto" is the model's own. Of activations "cross_entropy" is -log(a_t / sum a), "softmax_cross_entropy"
             -log softmax(a)_t.
         spread_margin: of the spread loss, from first to last step.
-        reconstruction_weight: of the summed squared error of an image.
+        reconstruction_weight: of the summed squared error of an image; None is the model's own.
         inverse_temperature: of K-Means and EM routings, from first to last step, None to leave it.
         class_weights: of the examples of each class; "balanced" takes the inverse of its frequency.
         early_stopping: epochs without improvement on validation after which training ends, None for never.
@@ -57,7 +57,7 @@ class TrainingConfig:
     ema: float | None = 0.99
     loss: str = "auto"
     spread_margin: tuple[float, float] = (0.2, 0.9)
-    reconstruction_weight: float = 0.0005
+    reconstruction_weight: float | None = None
     inverse_temperature: tuple[float, float] | None = None
     class_weights: Literal["balanced"] | tuple[float, ...] | None = None
     early_stopping: int | None = None

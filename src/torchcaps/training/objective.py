@@ -23,6 +23,7 @@ Objective = Callable[[ModelOutput, Tensor, Tensor, float], Tensor]
 def make_objective(model: Model, config: TrainingConfig, class_weights: Tensor | None = None) -> Objective:
     """(output, images, targets, progress in [0, 1]) -> loss of each example (B,)."""
     name = model.default_loss if config.loss == "auto" else config.loss
+    weight = model.reconstruction_weight if config.reconstruction_weight is None else config.reconstruction_weight
     if name in ("spread", "softmax_cross_entropy") and model.multi_label:
         raise ValueError(f"the loss {name} has one true class per example; train multi-label models with loss='margin'")
     if not model.gives_activations and name != "cross_entropy":
@@ -52,9 +53,7 @@ def make_objective(model: Model, config: TrainingConfig, class_weights: Tensor |
             loss = loss * example_weights(class_weights, targets)
         if output.reconstruction is None:
             return loss
-        return loss + reconstruction_loss(
-            output.reconstruction.float(), images, weight=config.reconstruction_weight, reduction="none"
-        )
+        return loss + reconstruction_loss(output.reconstruction.float(), images, weight=weight, reduction="none")
 
     return objective
 

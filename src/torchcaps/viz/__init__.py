@@ -6,6 +6,7 @@ from torchcaps.viz.fonts import legible
 from torchcaps.viz.origins import vote_origins
 from torchcaps.viz.parse_page import parse_tree_page
 from torchcaps.viz.parse_tree import ParseNode, parse_tree
+from torchcaps.viz.poses import direction_page, probe_page
 from torchcaps.viz.reconstruction import capsule_dimensions, reconstructions
 from torchcaps.viz.report import confusion_page, training_curves, training_report
 from torchcaps.viz.routed import ClassRouting, route_classes
@@ -20,9 +21,11 @@ __all__ = [
     "capsule_dimensions",
     "confusion_page",
     "coupling_strip",
+    "direction_page",
     "legible",
     "parse_tree",
     "parse_tree_page",
+    "probe_page",
     "reconstructions",
     "route_classes",
     "training_curves",

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from torchcaps.capsules import Capsules
+from torchcaps.inspection import decoder_of
 from torchcaps.models import Model
 from torchcaps.nn.decoder import Decoder
 from torchcaps.viz.report import to_picture
@@ -93,11 +94,3 @@ def decoded_offsets(decoder: Decoder, poses: Tensor | None, chosen: int, offsets
     classes = torch.full((size * len(offsets),), chosen, device=poses.device)
     pictures = decoder(Capsules.from_poses(moved_DOJD.flatten(0, 1)), classes)
     return pictures.unflatten(0, (size, len(offsets))).cpu().numpy()
-
-
-def decoder_of(model: Model) -> Decoder:
-    """The decoder of a model that has one."""
-    decoder = getattr(model, "decoder", None)
-    if not isinstance(decoder, Decoder):
-        raise ValueError(f"this {model.name} has no decoder; train capsnet or capsnet-small with reconstruct=True")
-    return decoder

@@ -40,6 +40,8 @@ export const FIELDS = {
   step: whole("step", 0, 10, null),
   originsClass: whole("origins", 0, 9999, null),
   poseClass: whole("class", 0, 9999, null),
+  poseBy: choice("by", ["properties", "directions", "entries", "morph"], "properties"),
+  morph: whole("with", 0, 99, 0),
   offsets: { key: "pose", initial: null, read: readOffsets, write: (value) => value.map(hundredths).join(",") },
   attack: choice("attack", ["fgsm", "bim"], "fgsm"),
   epsilon: {
@@ -85,7 +87,7 @@ const hundredths = (value) => Math.round(100 * value);
 /** @param {string} text @returns {number[]|undefined} */
 function readOffsets(text) {
   const numbers = text.split(",").map(Number);
-  const sensible = numbers.length <= 64 && numbers.every((number) => Math.abs(number) <= 50);
+  const sensible = numbers.length <= 64 && numbers.every((number) => Math.abs(number) <= 200);
   return sensible ? numbers.map((number) => number / 100) : undefined;
 }
 

@@ -1,0 +1,64 @@
+"""What the poses of a trained model say about the test digits: error of its drawings, and what linear maps tell.
+
+python tools/pose_properties.py MODEL RIVAL FILE
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import torchcaps
+from torchcaps.data import load_data
+from torchcaps.environment import environment
+from torchcaps.files import write_json
+from torchcaps.inspection import PROPERTIES, class_means, class_principal_pictures, picture_errors, probe_poses
+
+NUM_DIRECTIONS = 15
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("rival")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--data", default="mnist")
+    arguments = parser.parse_args()
+    predictor, rival, data = torchcaps.load(arguments.model), torchcaps.load(arguments.rival), load_data(arguments.data)
+    train, test = data.train, data.test
+    drawn = [predictor.run(test.images[start : start + 500]).reconstruction for start in range(0, len(test), 500)]
+    pictures, fitted = test.images / 255.0, train.images / 255.0
+    known = (fitted, train.labels, pictures, test.labels)
+    probes = probe_poses(predictor.model, test.images, test.labels)
+    others = probe_poses(rival.model, test.images, test.labels, num_entries=probes.num_entries)
+    found = {
+        "model": arguments.model,
+        "rival": arguments.rival,
+        "data": arguments.data,
+        "images": len(test),
+        "error of reconstruction": float(picture_errors(torch.cat(drawn)[:, 0].double().numpy(), pictures).mean()),
+        "error of class means": float(picture_errors(class_means(*known), pictures).mean()),
+        f"error of {NUM_DIRECTIONS} principal directions of each class": float(
+            picture_errors(class_principal_pictures(*known, num_directions=NUM_DIRECTIONS), pictures).mean()
+        ),
+        "properties": PROPERTIES,
+        "r_squared of poses": _listed(probes.r_squared),
+        "r_squared of as many principal directions of the rival": _listed(others.r_squared),
+        "means over classes": {
+            name: [round(found.mean(name), 4) for found in (probes, others)]
+            for name in PROPERTIES
+            if np.isfinite(probes.mean(name))
+        },
+        "environment": environment(),
+    }
+    write_json(arguments.file, found)
+    print({name: value for name, value in found.items() if name.startswith(("error", "means"))})
+
+
+def _listed(values: np.ndarray) -> list[list[float | None]]:
+    return [[None if np.isnan(value) else round(value, 4) for value in row] for row in values.tolist()]
+
+
+if __name__ == "__main__":
+    main()
