@@ -16,7 +16,7 @@ from torchcaps.training.optim import fresh_statistics
 
 ROWS = [
     (name, scale, row)
-    for name in ("hinton2018", "smallnorb-choices")
+    for name in ("hinton2018", "smallnorb-choices", "soft-start", "smallnorb-folds")
     for scale in ("quick", "full")
     for row in find_experiment(name).choose_rows(scale)
 ]
@@ -47,8 +47,9 @@ def test_budgets_are_equal():
 
 def test_choices_never_touch_the_test_images():
     for name, _, row in ROWS:
-        if name == "smallnorb-choices":
+        if name != "hinton2018":
             assert (row.config.validation_instances, row.config.num_test) == (1, 0)
+            assert row.config.validation_in_turn == (name != "smallnorb-choices")
         else:  # and the final figures are not chosen at all
             assert (row.config.validation_instances, row.config.validation) == (0, 0.0)
 

@@ -90,6 +90,9 @@ def test_options_take_the_place_of_the_variant():
     saved = model.config()["arguments"]  # whole, or a folder would follow what a later version takes for usual
     assert saved["routing_options"] == model.conv1.routing.options
     assert (saved["norm"], saved["start"], saved["coordinates"], saved["batch_norm"]) == ("batch", "small", 0.1, True)
+    at_the_end = new_model(routing_options={"num_iterations": 1}, class_routing_options={"num_iterations": 3})
+    layers = (at_the_end.conv1, at_the_end.conv2, at_the_end.class_capsules)
+    assert [layer.routing.options["num_iterations"] for layer in layers] == [1, 1, 3]
     paper = new_model(variant="paper")
     assert paper.primary.norm is None
     assert paper.default_loss == "spread"

@@ -10,6 +10,7 @@ EXPERIMENTS = {
     "hinton2018": "hinton2018",
     "smallnorb-choices": "smallnorb_choices",
     "soft-start": "soft_start",
+    "smallnorb-folds": "smallnorb_folds",
     "zhao2018": "zhao2018",
     "mnist-ablation": "mnist_ablation",
     "multi-digits": "multi_digits",

@@ -17,6 +17,7 @@ from torchcaps.nn import (
     ClassCaps,
     ConvCaps2d,
     PrimaryMatrixCaps,
+    Routing,
     create_routing,
 )
 from torchcaps.routing import RoutingResult
@@ -77,6 +78,7 @@ class MatrixCapsNet(ImageModel):
         variant: "soft": couplings start soft, norms stand between the layers; "paper": the network of the paper. The
             options below that are None follow it.
         routing, routing_options: of all three routed layers; options that are not given follow the variant.
+        class_routing_options: of the class layer, where they differ from routing_options.
         coordinates: add the place of a child to its vote for a class, times this number if it is one.
         batch_norm: after the first convolution.
         norm: of poses and activation logits after every capsule layer, with the statistics of a "batch" or of each
@@ -115,6 +117,7 @@ class MatrixCapsNet(ImageModel):
         variant: str = "soft",
         routing: str = "em",
         routing_options: dict[str, Any] | None = None,
+        class_routing_options: dict[str, Any] | None = None,
         coordinates: bool | float | None = None,
         batch_norm: bool | None = None,
         norm: str | None = None,
@@ -139,6 +142,7 @@ class MatrixCapsNet(ImageModel):
             variant=variant,
             routing=routing,
             routing_options=routing_options,
+            class_routing_options=class_routing_options,
             coordinates=coordinates,
             batch_norm=batch_norm,
             norm=norm,
@@ -149,8 +153,8 @@ class MatrixCapsNet(ImageModel):
             pose_noise=pose_noise,
         )
 
-        def new_routing():
-            return create_routing(routing, **routing_options)
+        def new_routing(**others: Any) -> Routing:
+            return create_routing(routing, **{**routing_options, **others})
 
         def new_norm(num_types: int, **options: Any) -> CapsuleNorm | None:
             return None if norm == "none" else CapsuleNorm(num_types, statistics=norm, **options)
@@ -172,7 +176,7 @@ class MatrixCapsNet(ImageModel):
         self.class_capsules = ClassCaps(
             *(third, num_classes, size, size),
             coordinates=coordinates,
-            routing=new_routing(),
+            routing=new_routing(**(class_routing_options or {})),
             norm=new_norm(num_classes, logit_affine=True, shared=norm == "example"),
             **layer,
         )
