@@ -1,21 +1,33 @@
-"""What the poses of a trained model say about the test digits: error of its drawings, and what linear maps tell.
+"""What the poses of a trained model say about the test digits: error of its drawings, what
+linear maps tell, and how poses follow digits that are moved.
 
 python tools/pose_properties.py MODEL RIVAL FILE
 """
 
 import argparse
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import torch
 
 import torchcaps
-from torchcaps.data import load_data
+from torchcaps.data import ImageSet, load_data
 from torchcaps.environment import environment
 from torchcaps.files import write_json
-from torchcaps.inspection import PROPERTIES, class_means, class_principal_pictures, picture_errors, probe_poses
+from torchcaps.inspection import (
+    PROPERTIES,
+    Followed,
+    class_means,
+    class_principal_pictures,
+    follow,
+    picture_errors,
+    probe_poses,
+)
+from torchcaps.models import Model
 
 NUM_DIRECTIONS = 15
+NUM_FOLLOWED = 500
 
 
 def main() -> None:
@@ -50,10 +62,20 @@ def main() -> None:
             for name in PROPERTIES
             if np.isfinite(probes.mean(name))
         },
+        "followed": {name: asdict(one) for name, one in _follow(predictor.model, test, None).items()},
+        "followed by the rival": {
+            name: asdict(one) for name, one in _follow(rival.model, test, probes.num_entries).items()
+        },
         "environment": environment(),
     }
     write_json(arguments.file, found)
-    print({name: value for name, value in found.items() if name.startswith(("error", "means"))})
+    print({name: value for name, value in found.items() if name.startswith(("error", "means", "followed"))})
+
+
+def _follow(model: Model, test: ImageSet, num_entries: int | None) -> dict[str, Followed]:
+    some = slice(0, NUM_FOLLOWED)
+    known = (test.images, test.labels)
+    return follow(model, test.images[some], test.labels[some], num_entries=num_entries, fitted=known)
 
 
 def _listed(values: np.ndarray) -> list[list[float | None]]:
