@@ -2,7 +2,6 @@
 
 import math
 from abc import abstractmethod
-from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -160,17 +159,12 @@ class CapsuleLayer(nn.Module):
     ) -> RoutingResult:
         """Route the children's votes; the result holds couplings and, on request, the trace (before the norm).
 
-        Under autocast the layer works in the precision of its weights: routing needs its digits.
+        Under autocast the result is float32: routing needs its digits.
         """
-        device_type = self.weight.device.type
-        mixed = torch.is_autocast_enabled(device_type)
-        if mixed:
-            children = Capsules(*(part.to(self.weight.dtype) for part in children))
         extra = {} if initial_logits is None else {"initial_logits": initial_logits}
-        with torch.autocast(device_type, enabled=False) if mixed else nullcontext():
-            votes = self.votes(children, mask=mask)
-            result = self.routing(votes, return_trace=return_trace, **extra)
-            return result if self.norm is None else result.normed(self.norm, votes.window_mask)
+        votes = self.votes(children, mask=mask)
+        result = self.routing(votes, return_trace=return_trace, **extra)
+        return result if self.norm is None else result.normed(self.norm, votes.window_mask)
 
     def forward(self, children: Capsules, mask: Tensor | None = None) -> Capsules:
         return self.route(children, mask=mask).capsules

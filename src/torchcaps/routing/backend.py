@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import torch
 
 from torchcaps.checks import check_choice
-from torchcaps.routing.chunks import solve_in_chunks
+from torchcaps.precision import HALVES, is_mixed, without_autocast
+from torchcaps.routing.chunks import solve_in_chunks, split
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.result import RoutingResult
 
@@ -125,8 +126,21 @@ def use_backend(backend: str | Backend) -> Iterator[None]:
 
 
 def solve(problem: Problem, backend: str = "auto") -> RoutingResult:
-    """Solve the problem with the backend that was asked for, or the first that takes it."""
+    """Solve the problem with the backend that was asked for, or the first that takes it.
+
+    Every backend works without autocast: what comes in 16 bits from a block of mixed precision is solved, and answered,
+    in float32, and its gradients go back in its own type.
+    """
     check_choice("backend", backend, NAMES)
+    device_type = problem.votes.example.device.type
+    if not is_mixed(device_type):
+        return _solve(problem, backend)
+    tensors, rebuild = split(problem)
+    with without_autocast(device_type):
+        return _solve(rebuild([tensor.float() if tensor.dtype in HALVES else tensor for tensor in tensors]), backend)
+
+
+def _solve(problem: Problem, backend: str) -> RoutingResult:
     chosen = _chosen_to_compile if torch.compiler.is_compiling() else _chosen.get()
     if backend != "auto" and chosen is not EXPLAINING:
         chosen = backend
