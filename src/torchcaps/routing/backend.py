@@ -22,8 +22,13 @@ from torchcaps.routing.result import RoutingResult
 
 # The chunked backend forms at most this many bytes of votes at a time, but always one example's, and more where the
 # weights are large: every chunk makes a gradient of their size, so that too many chunks would only move weights.
-CHUNK_BYTES = 8 * 2**20
+CHUNK_BYTES = 8 * 2**20  # on a CPU, whose caches are small and whose calls are cheap
 CHUNK_SHARE_OF_WEIGHTS = 0.25
+# Other devices have many more units to keep busy, and every call costs a launch: chunks are a share of their memory. The
+# reference of EM keeps ten tensors of the size of its votes, so that a chunk takes about a sixth of the device.
+CHUNK_SHARE_OF_MEMORY = 1 / 64
+LEAST_CHUNK_BYTES = 64 * 2**20
+USUAL_MEMORY = 16 * 2**30  # of a device that does not tell
 
 
 class Backend(Protocol):
@@ -65,8 +70,11 @@ class Chunked:
 
     def run(self, problem: Problem) -> RoutingResult:
         batch_size = problem.votes.example.shape[0]
-        chunk_bytes = max(CHUNK_BYTES, int(CHUNK_SHARE_OF_WEIGHTS * problem.votes.weight_bytes))
-        chunk_size = max(1, chunk_bytes * batch_size // max(1, votes_bytes(problem)))
+        device = problem.votes.example.device
+        most = max(
+            chunk_bytes(device.type, total_memory(device)), int(CHUNK_SHARE_OF_WEIGHTS * problem.votes.weight_bytes)
+        )
+        chunk_size = max(1, most * batch_size // max(1, votes_bytes(problem)))
         if chunk_size >= batch_size:
             return problem.algorithm.reference(problem)
         return solve_in_chunks(problem, chunk_size)
@@ -220,6 +228,23 @@ def explain(routing: Callable[..., Any], *args: Any, **options: Any) -> Explanat
 def why_not(backend: str, routing: Callable[..., Any], *args: Any, **options: Any) -> str | None:
     """Why `backend` would not take `routing(*args, **options)`; None if it would."""
     return explain(routing, *args, **options).reasons[check_choice("backend", backend, NAMES[1:])]
+
+
+def chunk_bytes(device_type: str, memory: int | None) -> int:
+    """Votes that are formed at a time on a device with this much memory in all, None where it does not tell.
+
+    Example:
+        >>> [chunk_bytes(*device) // 2**20 for device in (("cpu", None), ("cuda", 24 * 2**30))]
+        [8, 384]
+    """
+    if device_type == "cpu":
+        return CHUNK_BYTES
+    return max(LEAST_CHUNK_BYTES, int(CHUNK_SHARE_OF_MEMORY * (memory or USUAL_MEMORY)))
+
+
+def total_memory(device: torch.device) -> int | None:
+    """Memory of a device in all, not what is free now: the same problem is cut alike, and its results repeat."""
+    return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
 
 
 def votes_bytes(problem: Problem) -> int:
