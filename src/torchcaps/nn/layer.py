@@ -6,7 +6,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
-from torchcaps.capsules import Capsules, matrix_side, normalise
+from torchcaps.capsules import Capsules, check_are_capsules, matrix_side, normalise
 from torchcaps.checks import check_choice, check_count
 from torchcaps.nn.norm import CapsuleNorm
 from torchcaps.nn.routing import Routing
@@ -161,6 +161,7 @@ class CapsuleLayer(nn.Module):
 
         Under autocast the result is float32: routing needs its digits.
         """
+        check_are_capsules(children)
         extra = {} if initial_logits is None else {"initial_logits": initial_logits}
         votes = self.votes(children, mask=mask)
         result = self.routing(votes, return_trace=return_trace, **extra)

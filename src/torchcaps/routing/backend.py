@@ -24,8 +24,8 @@ from torchcaps.routing.result import RoutingResult
 # weights are large: every chunk makes a gradient of their size, so that too many chunks would only move weights.
 CHUNK_BYTES = 8 * 2**20  # on a CPU, whose caches are small and whose calls are cheap
 CHUNK_SHARE_OF_WEIGHTS = 0.25
-# Other devices have many more units to keep busy, and every call costs a launch: chunks are a share of their memory. The
-# reference of EM keeps ten tensors of the size of its votes, so that a chunk takes about a sixth of the device.
+# Other devices have many more units to keep busy, and every call costs a launch: chunks are a share of their memory.
+# The reference of EM keeps ten tensors of the size of its votes, so that a chunk takes about a sixth of the device.
 CHUNK_SHARE_OF_MEMORY = 1 / 64
 LEAST_CHUNK_BYTES = 64 * 2**20
 USUAL_MEMORY = 16 * 2**30  # of a device that does not tell
@@ -221,8 +221,11 @@ def explain(routing: Callable[..., Any], *args: Any, **options: Any) -> Explanat
         >>> explain(dynamic_routing, torch.randn(2, 6, 3, 4)).reasons["reference"] is None
         True
     """
-    with use_backend(EXPLAINING):
+    token = _chosen.set(EXPLAINING)  # for this thread alone; nothing is compiled here
+    try:
         return routing(*args, **options)
+    finally:
+        _chosen.reset(token)
 
 
 def why_not(backend: str, routing: Callable[..., Any], *args: Any, **options: Any) -> str | None:
