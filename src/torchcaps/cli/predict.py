@@ -41,7 +41,7 @@ class Predict:
     """Column of a table that holds the texts; None is that of the run, or one with a common name."""
 
     header: bool = True
-    """Whether the first line of .csv and .tsv files names the columns; without, they are called 1, 2, ..."""
+    """The first line of .csv and .tsv files names the columns; without a header they are called 1, 2, ..."""
 
     explain: bool = False
     """Show what each word says for the class (green) or against it (red); as numbers where there are no colours."""

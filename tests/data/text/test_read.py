@@ -231,6 +231,7 @@ def test_a_table_without_a_header_has_numbers_for_columns(tmp_path):
 
 
 SAY_WHICH = "say which holds the text: text_column (--text-column)"
+FOR_TABLES = "header=False (--no-header) is for .csv and .tsv"
 NO_HEADER = "if its first line is no header, use header=False (--no-header) and the numbers of columns"
 
 
@@ -241,7 +242,7 @@ NO_HEADER = "if its first line is no header, use header=False (--no-header) and 
         ("a.tsv", Columns(text_column="2"), f"has no column '2' but up, a good film; {NO_HEADER}"),
         ("a.tsv", Columns(header=False), f"has the columns 1, 2; {SAY_WHICH}"),
         ("a.tsv", Columns(header=False, text_column="3"), "has no column '3' but 1, 2"),
-        ("a.jsonl", Columns(header=False), "names its columns on every line; header=False (--no-header) is for .csv and .tsv"),
+        ("a.jsonl", Columns(header=False), f"names its columns on every line; {FOR_TABLES}"),
     ],
 )  # fmt: skip
 def test_a_missing_header_is_spoken_of(tmp_path, name, columns, message):

@@ -31,7 +31,7 @@ class Columns:
         label_column: name of the column with the labels; None looks for a common name. Without a header, its number.
         label_separator: between the labels of a text that may have several, such as "|"; lists in JSON need none.
         encoding: of the files; None finds out UTF-8 and GB18030.
-        header: whether the first line of .csv and .tsv files names the columns; without, they are called 1, 2, ...
+        header: the first line of .csv and .tsv files names the columns; without a header they are called 1, 2, ...
     """
 
     text_column: str | None = None
