@@ -15,6 +15,7 @@ SOURCE = ROOT / "src" / "torchcaps"
 
 # A room may import from rooms of a lower floor, and from its own.
 FLOORS = {
+    "precision": -1,
     "checks": 0,
     "files": 0,
     "schedules": 1,

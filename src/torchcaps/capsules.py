@@ -40,6 +40,15 @@ class Capsules(NamedTuple):
         return Capsules(self.poses.flatten(1, -2), self.activations.flatten(1))
 
 
+def check_are_capsules(capsules: object) -> None:
+    """Raise unless a layer was given what flows between layers."""
+    if not isinstance(capsules, Capsules):
+        raise TypeError(
+            f"a capsule layer takes Capsules(poses, activations), got {type(capsules).__name__}; "
+            "of poses alone, Capsules.from_poses(poses) makes capsules that are as active as they are long"
+        )
+
+
 def check_capsules(children: "Capsules | Tensor", num_axes: int | None = None) -> tuple[Tensor, Tensor | None]:
     """Return (poses, activations or None) of capsules, or of poses given alone."""
     poses, activations = children if isinstance(children, Capsules) else (children, None)

@@ -56,8 +56,10 @@ def check_shape(name: str, tensor: "torch.Tensor", shape: tuple[int, ...], legen
 
 
 def check_like(name: str, tensor: "torch.Tensor", other_name: str, other: "torch.Tensor") -> "torch.Tensor":
-    """Return `tensor` if it has the dtype and device of `other`."""
-    if tensor.dtype != other.dtype:
+    """Return `tensor` if it has the dtype and device of `other`; under autocast 16 bits count as float32."""
+    from torchcaps.precision import solved_type
+
+    if tensor.dtype != other.dtype and solved_type(tensor) != solved_type(other):
         raise TypeError(
             f"{name} has dtype {tensor.dtype} but {other_name} has {other.dtype}; convert one of them with .to(dtype)"
         )

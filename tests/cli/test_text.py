@@ -91,6 +91,24 @@ def test_predict_reads_the_text_column_of_a_table(trained, capsys, tmp_path):
     assert capsys.readouterr().out.startswith("a good film\tup\t")
 
 
+def test_tables_without_a_header(trained, capsys, tmp_path):
+    run, data = trained
+    bare = tmp_path / "bare.csv"
+    bare.write_text("".join((data / "test.csv").read_text().splitlines(keepends=True)[1:]))
+    columns = ["--no-header", "--text-column", "1"]
+    assert main(["predict", str(run), str(bare), *columns]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 40
+    assert main(["predict", str(run), str(bare)]) == 2
+    assert "--no-header" in capsys.readouterr().err
+    assert main(["evaluate", str(run), "--data", str(bare), *columns, "--label-column", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["texts"] == 40
+    arguments = ["train", "--data", str(bare), *columns, "--label-column", "2", "--out", str(tmp_path / "run"), *SMALL]
+    assert main([*arguments, "--epochs", "1"]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", str(tmp_path / "run"), "--data", str(bare), "--json"]) == 0  # as in the run
+    assert json.loads(capsys.readouterr().out)["texts"] == 40
+
+
 def test_reasons_without_colours_are_numbers(trained, capsys):
     assert main(["predict", str(trained[0]), "--text", "the film was good", "--explain"]) == 0
     _, reasons = capsys.readouterr().out.splitlines()

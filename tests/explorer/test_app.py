@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from torchcaps.explorer import Limits, create_app
+from torchcaps.explorer import Batching, Limits, Service, create_app
 from torchcaps.explorer.app import TYPES
 from torchcaps.explorer.images import from_base64, from_png, to_base64
 
@@ -28,6 +28,24 @@ def test_predict(client, service, digit, png):
     assert (found["best"], found["label"]) == (expected.best, expected.label)
     assert found["milliseconds"] > 0
     assert post(client, "predict", model="english", text="a fine film")["label"] in ("negative", "positive")
+
+
+@pytest.mark.parametrize("batching", [None, Batching()], ids=["alone", "in batches"])
+def test_the_only_model_need_not_be_named(service, client, png, batching):
+    one = Service({"capsules": service.predictors["capsules"]})
+    with TestClient(create_app(one, limits=Limits(seconds=60), batching=batching)) as only:
+        for path, more in (("predict", {}), ("explain", {}), ("reconstruct", {}), ("trace", {})):
+            found = post(only, path, image=png, **more)
+            assert found["model"] == "capsules"
+            named = post(only, path, model="capsules", image=png, **more)
+            assert {**found, "milliseconds": 0} == {**named, "milliseconds": 0}
+        assert only.get("/api/examples").json()["model"] == "capsules"
+        assert post(only, "predict", 404, model="other", image=png)["detail"].startswith(
+            "there is no model of that name"
+        )
+    several = post(client, "predict", 422, image=png)["detail"]
+    assert several.startswith("say which model is asked; there are: capsules, cnn, ")
+    assert client.get("/api/examples").status_code == 422
 
 
 def test_a_large_drawing_is_the_small_one(client, digit, png):

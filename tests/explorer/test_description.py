@@ -23,7 +23,7 @@ OPERATIONS = [
     *(("POST", f"/api/{name}") for name in ("predict", "explain", "trace", "reconstruct", "poses", "attack")),
 ]
 SETTINGS = hypothesis.settings(
-    max_examples=15,
+    max_examples=30,
     deadline=None,
     derandomize=True,
     database=None,

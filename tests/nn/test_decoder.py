@@ -93,3 +93,12 @@ def test_errors():
         nn.FullyConnectedDecoder(3, 5, (28, 28))
     with pytest.raises(ValueError, match=r"poses must have shape \(B, 3, 5\), got \(4, 3, 6\)"):
         decoders()[0](Capsules.from_poses(torch.randn(4, 3, 6)))
+
+
+@pytest.mark.parametrize("classes", [None, torch.tensor([0, 1]), torch.ones(2, 3, dtype=torch.bool)], ids=str)
+def test_a_tensor_is_refused(classes):
+    decoder = nn.FullyConnectedDecoder(3, 4, (1, 6, 5))
+    with pytest.raises(TypeError, match=r"takes Capsules\(poses, activations\), got Tensor; of poses alone"):
+        decoder(torch.randn(2, 3, 4), classes)
+    with pytest.raises(TypeError, match=r"takes Capsules\(poses, activations\), got Tensor"):
+        decoder.select(torch.randn(2, 3, 4))

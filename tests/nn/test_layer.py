@@ -180,6 +180,17 @@ def test_autocast_keeps_the_digits_of_the_routing(kind, routing):
     torch.testing.assert_close(mixed, exact, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tensor_is_refused(kind):
+    layer, children = make_layer(kind), make_children(kind)
+    for given in (children.poses, tuple(children)):
+        sentence = (
+            rf"takes Capsules\(poses, activations\), got {type(given).__name__}; of poses alone, Capsules.from_poses"
+        )
+        with pytest.raises(TypeError, match=sentence):
+            layer(given)
+
+
 @pytest.mark.parametrize("routing", ROUTINGS)
 def test_a_network_trains_under_autocast(routing):
     network = torch.nn.Sequential(

@@ -14,6 +14,12 @@ def capsules():
     return Capsules(5 * torch.randn(8, 7, 7, 16, 16), torch.full((8, 7, 7, 16), 0.5))
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_a_tensor_is_refused(training):
+    with pytest.raises(TypeError, match=r"takes Capsules\(poses, activations\), got Tensor"):
+        CapsuleNoise(dropout=0.5).train(training)(torch.randn(2, 6, 8))
+
+
 def test_whole_capsules_drop_out_and_the_mass_stays(capsules):
     poses, activations = CapsuleNoise(dropout=0.25)(capsules)
     assert poses is capsules.poses

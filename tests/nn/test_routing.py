@@ -31,6 +31,66 @@ def test_a_module_is_its_function_with_options_fixed(name):
     assert not result.capsules.poses.equal(function(votes).capsules.poses)  # the options matter
 
 
+WRONG = {
+    "dynamic": [
+        ({"num_iterations": 0}, "num_iterations must be at least 1, got 0"),
+        ({"squash_k": -1.0}, "squash_k must be a positive finite number"),
+        ({"partial": 1.5}, "partial must be the probability"),
+        ({"partial": torch.tensor([False, False])}, "partial must let at least one parent take part"),
+        ({"competition": "windows"}, "competition must be one of .* did you mean 'window'"),
+        ({"backend": "fusd", "amend": True}, "backend must be one of .* did you mean 'fused'"),
+    ],
+    "uniform": [({"squash_k": 0.0}, "squash_k must be a positive finite number")],
+    "kmeans": [
+        ({"num_iterations": -1}, "num_iterations must be at least 0, got -1"),
+        ({"metric": "cosine"}, "metric must be one of"),
+        ({"hard": True, "inverse_temperature": 2.0}, "hard assignment is the limit"),
+    ],
+    "entropy": [({"alpha": (0.1, 0.2)}, "alpha needs one number for each of the 3 iterations, got 2")],
+    "em": [
+        ({"num_iterations": 0}, "num_iterations must be at least 1, got 0"),
+        ({"lambda_schedule": [0.1]}, "lambda_schedule needs one number for each of the 3 iterations, got 1"),
+        ({"cost_scale": "mas"}, "cost_scale must be one of .* did you mean 'mass'"),
+        ({"activation": "mdll"}, "activation must be one of"),
+        ({"damping": 1.0}, "damping must be a number in"),
+    ],
+}
+
+
+@pytest.mark.parametrize(("name", "options", "message"), [(name, *case) for name in WRONG for case in WRONG[name]])
+def test_wrong_options_are_refused_when_a_module_is_made(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        nn.create_routing(name, **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"partial": 0.5}, {"partial": torch.tensor([True, False, True])}, {"amend": True}, {"backend": "fused"}],
+    ids=str,
+)
+def test_right_options_are_taken_and_nothing_is_drawn_for_it(options):
+    torch.manual_seed(3)
+    nn.DynamicRouting(**options)
+    drawn = torch.rand(4)
+    torch.manual_seed(3)
+    assert torch.equal(drawn, torch.rand(4))
+
+
+def test_a_function_of_ones_own_is_not_called_when_its_module_is_made():
+    class Mean(nn.FunctionRouting):
+        function = staticmethod(lambda votes, *, power=1, **call: votes.no_such_thing)
+
+    assert Mean(power=2).options == {"power": 2}
+
+
+def test_options_are_checked_whatever_the_default_type():
+    torch.set_default_dtype(torch.float16)
+    try:
+        nn.EMRouting()
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 @pytest.mark.parametrize(("cost_scale", "kappa"), [("mass", 100), ("paper", 1)])
 @pytest.mark.parametrize("num_iterations", [1, 3])
 def test_em_stores_beta_a_in_logit_units(num_iterations, cost_scale, kappa):

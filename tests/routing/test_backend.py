@@ -144,6 +144,34 @@ def test_chunks_follow_the_size_of_the_votes(monkeypatch):
     assert parts == [4, 1]
 
 
+MEMORY = {  # device and its memory in all -> MiB of votes at a time
+    "CPU": ("cpu", None, 8),
+    "small GPU": ("cuda", 2 * 2**30, 64),
+    "GPU": ("cuda", 24 * 2**30, 384),
+    "large GPU": ("cuda", 80 * 2**30, 1280),
+    "does not tell": ("meta", None, 256),
+}
+
+
+@pytest.mark.parametrize(("device_type", "memory", "expected"), MEMORY.values(), ids=MEMORY)
+def test_chunks_follow_the_device(device_type, memory, expected):
+    assert backends.chunk_bytes(device_type, memory) == expected * 2**20
+
+
+@pytest.mark.parametrize(("memory", "sizes"), [(None, [2, 2, 1]), (8 * 2**30, [1] * 5), (64 * 2**30, [])])
+def test_a_device_with_more_memory_takes_more_examples_at_a_time(memory, sizes, monkeypatch):
+    votes = torch.empty(5, 1024, 512, 64, device="meta")  # 128 MiB each
+    monkeypatch.setattr(backends, "total_memory", lambda device: memory)
+    parts = count_parts(monkeypatch)
+    assert dynamic_routing(votes, backend="chunked").capsules.poses.shape == (5, 512, 64)
+    assert parts == sizes
+
+
+def test_the_memory_of_cpus_is_not_asked():
+    assert backends.total_memory(torch.device("cpu")) is None
+    assert backends.total_memory(torch.device("meta")) is None
+
+
 def test_chunked_without_gradients(one_example_chunks):
     with torch.no_grad():
         result = dynamic_routing(randn(5, 7, 3, 4).requires_grad_(), backend="chunked")

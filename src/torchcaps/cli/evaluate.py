@@ -80,7 +80,9 @@ def columns_of(config: "RunConfig | None", given: Columns) -> Columns:
     """Where texts and labels are: as given, else as in the run."""
     if config is None:
         return given
-    return replace(config.text.columns(), **{name: value for name, value in vars(given).items() if value is not None})
+    own = config.text.columns()
+    named = {name: value for name, value in vars(given).items() if value is not None}
+    return replace(own, **(named | {"header": given.header and own.header}))
 
 
 def load_part(name: str, columns: Columns, model: "Model", *, is_asked_for: bool) -> "tuple[LabelledSet, bool]":

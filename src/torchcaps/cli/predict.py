@@ -40,6 +40,9 @@ class Predict:
     text_column: str | None = None
     """Column of a table that holds the texts; None is that of the run, or one with a common name."""
 
+    header: bool = True
+    """The first line of .csv and .tsv files names the columns; without a header they are called 1, 2, ..."""
+
     explain: bool = False
     """Show what each word says for the class (green) or against it (red); as numbers where there are no colours."""
 
@@ -88,7 +91,7 @@ class Predict:
         from torchcaps.data.text.tables import Columns, is_table, read_column
 
         yield from self.text
-        columns = columns_of(run_config(self.run_folder), Columns(text_column=self.text_column))
+        columns = columns_of(run_config(self.run_folder), Columns(text_column=self.text_column, header=self.header))
         for path in self.files if self.files or self.text else (STANDARD_INPUT,):
             if path == STANDARD_INPUT:
                 for line in sys.stdin.buffer:

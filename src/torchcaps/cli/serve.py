@@ -18,7 +18,8 @@ class Serve:
     """
 
     run_folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(name="RUN", metavar="RUN")]
-    """A run folder, a saved model, or the name of a shipped model; its last part is its name in requests."""
+    """A run folder, a saved model, or the name of a shipped model; requests need not name it, their answers call it by
+    its last part."""
 
     port: Annotated[int, tyro.conf.arg(metavar="N")] = 8765
     """Port to listen on, 0 for any free one."""

@@ -308,7 +308,7 @@ def check_labels(labels: np.ndarray, num_examples: int, num_classes: int, noun: 
     if len(labels) != num_examples:
         raise ValueError(f"there are {num_examples} {noun}s but {len(labels)} labels; each {noun} needs one")
     if labels.dtype == np.int64 and labels.ndim == 1:
-        check_label_range(labels, num_classes)
+        check_label_range(labels, num_classes, noun)
     elif labels.dtype != np.bool_ or labels.ndim != 2 or labels.shape[1] != num_classes:
         raise ValueError(
             f"labels must be int64 of shape (n,) or bool of shape (n, J) with J = {num_classes} classes, "
@@ -316,12 +316,12 @@ def check_labels(labels: np.ndarray, num_examples: int, num_classes: int, noun: 
         )
 
 
-def check_label_range(labels: np.ndarray, num_classes: int) -> None:
+def check_label_range(labels: np.ndarray, num_classes: int, noun: str = "image") -> None:
     """Raise unless every label is a class number."""
     wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
     if len(wrong):
         raise ValueError(
-            f"labels must lie in 0 to {num_classes - 1}, but image {wrong[0]} has label {labels[wrong[0]]}"
+            f"labels must lie in 0 to {num_classes - 1}, but {noun} {wrong[0]} has label {labels[wrong[0]]}"
         )
 
 

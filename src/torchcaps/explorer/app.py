@@ -91,6 +91,7 @@ def add_questions(app: FastAPI, service: Service, workers: Workers, limits: Limi
 
     def ask(question: requests.Request, method: Callable[..., BaseModel], **options: Any) -> Any:
         known = {name: getattr(question, name) for name in type(question).model_fields}
+        known["model"] = service.name_of(question.model)
         if known.get("image") is not None:
             known["image"] = from_base64(known["image"])
         return method(**known, **options)
@@ -110,9 +111,10 @@ def add_questions(app: FastAPI, service: Service, workers: Workers, limits: Limi
         return Response(found.model_dump_json(), media_type="application/json")
 
     @app.get("/api/examples", response_model=results.ExampleList, tags=["models"])
-    async def examples(model: Annotated[str, Query(max_length=100)]) -> Response:
+    async def examples(model: Annotated[str | None, Query(max_length=100)] = None) -> Response:
         """Examples of test data for a model, always the same."""
-        return await work(lambda: results.ExampleList(model=model, examples=service.examples(model)))
+        name = service.name_of(model)
+        return await work(lambda: results.ExampleList(model=name, examples=service.examples(name)))
 
     @app.post("/api/predict", response_model=results.Prediction, tags=["questions"])
     async def predict(question: requests.PredictRequest) -> Response:

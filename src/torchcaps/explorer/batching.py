@@ -63,7 +63,7 @@ class Batcher:
 
     async def predict(self, question: PredictRequest) -> str:
         """The prediction as JSON."""
-        model = question.model
+        model = self.service.name_of(question.model)
         self.service.find(model, "predict")  # no queue for a model that is not there
         self.workers.enter()
         waiting = Waiting(question, asyncio.get_running_loop().create_future())

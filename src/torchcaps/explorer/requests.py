@@ -12,7 +12,7 @@ MAX_POINTS = 300
 MAX_POSE = 2.0  # a pose is at most 1 long
 
 Algorithm = Literal["dynamic", "em", "entropy", "kmeans", "uniform"]
-ModelName = Annotated[str, Field(max_length=100, description="id of a model, see /api/models")]
+ModelName = Annotated[str, Field(max_length=100)]
 Png = Annotated[
     str,
     Field(
@@ -29,7 +29,9 @@ class Request(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
 
-    model: ModelName
+    model: ModelName | None = Field(
+        default=None, description="id of a model, see /api/models; where there is one alone it need not be named"
+    )
 
 
 class InputRequest(Request):

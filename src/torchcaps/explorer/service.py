@@ -243,6 +243,14 @@ class Service:
             difference=shown.round().astype(np.uint8),
         )
 
+    def name_of(self, model: str | None) -> str:
+        """The name of a model: the one that was given, or that of the only one."""
+        if model is not None:
+            return model
+        if len(self.predictors) != 1:
+            raise Refusal(f"say which model is asked; there are: {', '.join(self.predictors) or 'none'}")
+        return next(iter(self.predictors))
+
     def find(self, model: str, ability: Ability) -> Predictor:
         """The predictor of a model that can do something."""
         predictor = self.predictors.get(model)

@@ -37,8 +37,8 @@ def trace(
         num_points: children to show there, those with the longest votes.
     """
     own = model.class_capsules.routing
-    routing = own if choice is None else new_routing(own, choice)
     try:
+        routing = own if choice is None else new_routing(own, choice)
         routed = route_classes(model, image, routing)
     except ValueError as error:  # options of the model's own routing that are bound to its number of iterations
         raise Refusal(str(error)) from error

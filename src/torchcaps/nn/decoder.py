@@ -5,7 +5,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from torchcaps.capsules import Capsules
+from torchcaps.capsules import Capsules, check_are_capsules
 from torchcaps.checks import check_count, check_positive
 
 
@@ -46,6 +46,7 @@ class Decoder(nn.Module):
                 module.reset_parameters()
 
     def forward(self, capsules: Capsules, classes: Tensor | None = None) -> Tensor:
+        check_are_capsules(capsules)
         if classes is None or classes.dim() == 1:
             return self.decode(self.select(capsules, classes))
         examples_N, classes_N = classes.nonzero(as_tuple=True)
@@ -57,6 +58,7 @@ class Decoder(nn.Module):
 
     def select(self, capsules: Capsules, classes: Tensor | None = None) -> Tensor:
         """Poses times their scale, with all but the chosen class of each example set to zero: (B, J, D)."""
+        check_are_capsules(capsules)
         poses, activations = capsules
         if poses.dim() != 3 or tuple(poses.shape[1:]) != (self.num_classes, self.pose_size):
             raise ValueError(

@@ -2,12 +2,11 @@
 
 import math
 from abc import abstractmethod
-from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
 
-from torchcaps.capsules import Capsules, matrix_side, normalise
+from torchcaps.capsules import Capsules, check_are_capsules, matrix_side, normalise
 from torchcaps.checks import check_choice, check_count
 from torchcaps.nn.norm import CapsuleNorm
 from torchcaps.nn.routing import Routing
@@ -160,17 +159,13 @@ class CapsuleLayer(nn.Module):
     ) -> RoutingResult:
         """Route the children's votes; the result holds couplings and, on request, the trace (before the norm).
 
-        Under autocast the layer works in the precision of its weights: routing needs its digits.
+        Under autocast the result is float32: routing needs its digits.
         """
-        device_type = self.weight.device.type
-        mixed = torch.is_autocast_enabled(device_type)
-        if mixed:
-            children = Capsules(*(part.to(self.weight.dtype) for part in children))
+        check_are_capsules(children)
         extra = {} if initial_logits is None else {"initial_logits": initial_logits}
-        with torch.autocast(device_type, enabled=False) if mixed else nullcontext():
-            votes = self.votes(children, mask=mask)
-            result = self.routing(votes, return_trace=return_trace, **extra)
-            return result if self.norm is None else result.normed(self.norm, votes.window_mask)
+        votes = self.votes(children, mask=mask)
+        result = self.routing(votes, return_trace=return_trace, **extra)
+        return result if self.norm is None else result.normed(self.norm, votes.window_mask)
 
     def forward(self, children: Capsules, mask: Tensor | None = None) -> Capsules:
         return self.route(children, mask=mask).capsules

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from torchcaps.capsules import Capsules
+from torchcaps.capsules import Capsules, check_are_capsules
 
 
 class CapsuleNoise(nn.Module):
@@ -37,6 +37,7 @@ class CapsuleNoise(nn.Module):
         self.dropout, self.pose_noise, self.drop_poses = dropout, pose_noise, drop_poses
 
     def forward(self, capsules: Capsules) -> Capsules:
+        check_are_capsules(capsules)
         if not self.training or not (self.dropout or self.pose_noise):
             return capsules
         poses, activations = capsules

@@ -20,6 +20,7 @@ from torchcaps.routing import (
     dynamic_routing,
     em_routing,
     entropy_routing,
+    explain,
     kmeans_routing,
     uniform_routing,
 )
@@ -28,7 +29,8 @@ from torchcaps.routing.em.common import KAPPA
 from torchcaps.votes import Votes
 
 # Arguments of a routing function that belong to a call, not to a module.
-PER_CALL = ("votes", "activations", "mask", "initial_logits", "return_trace", "beta_a", "beta_u")
+BETAS = ("beta_a", "beta_u")
+PER_CALL = ("votes", "activations", "mask", "initial_logits", "return_trace", *BETAS)
 TRUST_VARIABLE = "TORCHCAPS_TRUST"
 
 # Measured: parents of stacked matrix layers then start about half active (-1/2 ln variance of their votes is near 2).
@@ -79,7 +81,7 @@ class Routing(nn.Module):
 
 
 class FunctionRouting(Routing):
-    """A routing function with its options fixed.
+    """A routing function with its options fixed and checked, as far as that is possible without votes.
 
     Args:
         **options: keyword-only options of `function`, except those that belong to a call.
@@ -89,14 +91,25 @@ class FunctionRouting(Routing):
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
-        known = [name for name in inspect.signature(self.function).parameters if name not in PER_CALL]
+        parameters = inspect.signature(self.function).parameters
+        known = [name for name in parameters if name not in PER_CALL]
         for name in options:
             if name not in known:
                 near = get_close_matches(name, known, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(known)}"
                 raise TypeError(f"{type(self).__name__} has no option {name!r}{hint}")
         self.options = options
-        self.weighs_children = bool(options.get("amend"))
+        self.weighs_children = self.weighs_children or bool(options.get("amend"))
+        if "backend" in parameters:  # it ends where problems are solved
+            self._check_options({name: 0.0 for name in BETAS if name in parameters})
+
+    def _check_options(self, learned: dict[str, float]) -> None:
+        """Let the function check the options: it is asked what it would do with votes that hold no numbers."""
+        partial = self.options.get("partial")
+        num_parents = len(partial) if isinstance(partial, Tensor) and partial.dim() else 1
+        empty = {"device": "meta", "dtype": torch.float32}
+        given = {"activations": torch.empty(1, 1, **empty)} if self.weighs_children else {}
+        explain(type(self).function, torch.empty(1, 1, num_parents, 1, **empty), **given, **learned, **self.options)
 
     def forward(
         self,
@@ -171,10 +184,11 @@ class EMRouting(FunctionRouting):
     function = staticmethod(em_routing)
     parents_are_means = True
     activations_are_lengths = False
+    weighs_children = True
 
     def __init__(self, *, shared_betas: bool = False, **options: Any) -> None:
         super().__init__(**options)
-        self.shared_betas, self.weighs_children = shared_betas, True
+        self.shared_betas = shared_betas
         self.register_parameter("beta_a", None)
         self.register_parameter("beta_u", None)
 

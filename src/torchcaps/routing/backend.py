@@ -15,14 +15,20 @@ from typing import Any, Protocol
 import torch
 
 from torchcaps.checks import check_choice
-from torchcaps.routing.chunks import solve_in_chunks
+from torchcaps.precision import HALVES, is_mixed, without_autocast
+from torchcaps.routing.chunks import solve_in_chunks, split
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.result import RoutingResult
 
 # The chunked backend forms at most this many bytes of votes at a time, but always one example's, and more where the
 # weights are large: every chunk makes a gradient of their size, so that too many chunks would only move weights.
-CHUNK_BYTES = 8 * 2**20
+CHUNK_BYTES = 8 * 2**20  # on a CPU, whose caches are small and whose calls are cheap
 CHUNK_SHARE_OF_WEIGHTS = 0.25
+# Other devices have many more units to keep busy, and every call costs a launch: chunks are a share of their memory.
+# The reference of EM keeps ten tensors of the size of its votes, so that a chunk takes about a sixth of the device.
+CHUNK_SHARE_OF_MEMORY = 1 / 64
+LEAST_CHUNK_BYTES = 64 * 2**20
+USUAL_MEMORY = 16 * 2**30  # of a device that does not tell
 
 
 class Backend(Protocol):
@@ -64,8 +70,11 @@ class Chunked:
 
     def run(self, problem: Problem) -> RoutingResult:
         batch_size = problem.votes.example.shape[0]
-        chunk_bytes = max(CHUNK_BYTES, int(CHUNK_SHARE_OF_WEIGHTS * problem.votes.weight_bytes))
-        chunk_size = max(1, chunk_bytes * batch_size // max(1, votes_bytes(problem)))
+        device = problem.votes.example.device
+        most = max(
+            chunk_bytes(device.type, total_memory(device)), int(CHUNK_SHARE_OF_WEIGHTS * problem.votes.weight_bytes)
+        )
+        chunk_size = max(1, most * batch_size // max(1, votes_bytes(problem)))
         if chunk_size >= batch_size:
             return problem.algorithm.reference(problem)
         return solve_in_chunks(problem, chunk_size)
@@ -125,8 +134,21 @@ def use_backend(backend: str | Backend) -> Iterator[None]:
 
 
 def solve(problem: Problem, backend: str = "auto") -> RoutingResult:
-    """Solve the problem with the backend that was asked for, or the first that takes it."""
+    """Solve the problem with the backend that was asked for, or the first that takes it.
+
+    Every backend works without autocast: what comes in 16 bits from a block of mixed precision is solved, and answered,
+    in float32, and its gradients go back in its own type.
+    """
     check_choice("backend", backend, NAMES)
+    device_type = problem.votes.example.device.type
+    if not is_mixed(device_type):
+        return _solve(problem, backend)
+    tensors, rebuild = split(problem)
+    with without_autocast(device_type):
+        return _solve(rebuild([tensor.float() if tensor.dtype in HALVES else tensor for tensor in tensors]), backend)
+
+
+def _solve(problem: Problem, backend: str) -> RoutingResult:
     chosen = _chosen_to_compile if torch.compiler.is_compiling() else _chosen.get()
     if backend != "auto" and chosen is not EXPLAINING:
         chosen = backend
@@ -199,13 +221,33 @@ def explain(routing: Callable[..., Any], *args: Any, **options: Any) -> Explanat
         >>> explain(dynamic_routing, torch.randn(2, 6, 3, 4)).reasons["reference"] is None
         True
     """
-    with use_backend(EXPLAINING):
+    token = _chosen.set(EXPLAINING)  # for this thread alone; nothing is compiled here
+    try:
         return routing(*args, **options)
+    finally:
+        _chosen.reset(token)
 
 
 def why_not(backend: str, routing: Callable[..., Any], *args: Any, **options: Any) -> str | None:
     """Why `backend` would not take `routing(*args, **options)`; None if it would."""
     return explain(routing, *args, **options).reasons[check_choice("backend", backend, NAMES[1:])]
+
+
+def chunk_bytes(device_type: str, memory: int | None) -> int:
+    """Votes that are formed at a time on a device with this much memory in all, None where it does not tell.
+
+    Example:
+        >>> [chunk_bytes(*device) // 2**20 for device in (("cpu", None), ("cuda", 24 * 2**30))]
+        [8, 384]
+    """
+    if device_type == "cpu":
+        return CHUNK_BYTES
+    return max(LEAST_CHUNK_BYTES, int(CHUNK_SHARE_OF_MEMORY * (memory or USUAL_MEMORY)))
+
+
+def total_memory(device: torch.device) -> int | None:
+    """Memory of a device in all, not what is free now: the same problem is cut alike, and its results repeat."""
+    return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
 
 
 def votes_bytes(problem: Problem) -> int:

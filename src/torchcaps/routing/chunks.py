@@ -16,13 +16,14 @@ from torch.autograd.function import once_differentiable
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from torchcaps.capsules import Capsules
+from torchcaps.precision import without_autocast
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.result import RoutingResult, TraceStep
 
 
 def solve_in_chunks(problem: Problem, chunk_size: int) -> RoutingResult:
     """The reference for `chunk_size` examples at a time; examples are independent, so this is exact."""
-    tensors, rebuild = _split(problem)
+    tensors, rebuild = split(problem)
     poses, activations, logits, coupling, *steps = _InChunks.apply(rebuild, chunk_size, *tensors)
     width = len(TraceStep._fields)
     trace = tuple(TraceStep(*steps[n : n + width]) for n in range(0, len(steps), width))
@@ -40,7 +41,6 @@ class _InChunks(torch.autograd.Function):
         problem = rebuild(tensors)
         batch_size = problem.votes.example.shape[0]
         ctx.rebuild, ctx.chunks = rebuild, _chunks(batch_size, chunk_size)
-        ctx.autocast = _autocast_now(problem.votes.example.device.type)
         ctx.save_for_backward(*tensors)
         outputs: list[Tensor | None] = []
         for start, length in ctx.chunks:
@@ -61,23 +61,15 @@ class _InChunks(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:  # pyrefly: ignore[bad-override]
         tensors, needed = ctx.saved_tensors, ctx.needs_input_grad[2:]
         problem = ctx.rebuild(tensors)
+        device_type = problem.votes.example.device.type
         totals: list[Tensor | None] = [None] * len(tensors)
         for start, length in ctx.chunks:
-            parts, rebuild = _split(problem.narrow(start, length))
+            parts, rebuild = split(problem.narrow(start, length))
             leaves = [part.detach().requires_grad_(need) for part, need in zip(parts, needed, strict=True)]
-            with torch.enable_grad(), torch.autocast(**ctx.autocast):
-                values = _differentiable(problem.algorithm.reference(rebuild(leaves)))
-            outputs = [
-                (value, gradient)
-                for value, gradient in zip(values, gradients, strict=False)
-                if value is not None and gradient is not None and value.requires_grad
-            ]
-            found = torch.autograd.grad(
-                [value for value, _ in outputs],
-                [leaf for leaf in leaves if leaf.requires_grad],
-                [gradient[start : start + length] for _, gradient in outputs],
-                allow_unused=True,
-            )
+            with without_autocast(device_type):
+                found = _gradients(
+                    rebuild, leaves, [None if g is None else g[start : start + length] for g in gradients]
+                )
             for n, gradient in zip([n for n, need in enumerate(needed) if need], found, strict=True):
                 if gradient is None:
                     continue
@@ -88,11 +80,31 @@ class _InChunks(torch.autograd.Function):
         return None, None, *totals
 
 
+def _gradients(
+    rebuild: Callable[..., Problem], leaves: Sequence[Tensor], gradients: Sequence[Tensor | None]
+) -> tuple[Tensor | None, ...]:
+    """Of the leaves that need one, from those of (poses, activations, logits) of a problem that is solved again."""
+    with torch.enable_grad():
+        problem = rebuild(leaves)
+        values = _differentiable(problem.algorithm.reference(problem))
+    outputs = [
+        (value, gradient)
+        for value, gradient in zip(values, gradients, strict=False)
+        if value is not None and gradient is not None and value.requires_grad
+    ]
+    return torch.autograd.grad(
+        [value for value, _ in outputs],
+        [leaf for leaf in leaves if leaf.requires_grad],
+        [gradient for _, gradient in outputs],
+        allow_unused=True,
+    )
+
+
 def _differentiable(result: RoutingResult) -> tuple[Tensor | None, ...]:
     return (*result.capsules, result.own_logits)
 
 
-def _split(problem: Problem) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Problem]]:
+def split(problem: Problem) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Problem]]:
     """The tensors of a problem, and how to make the problem of others like them."""
     leaves, structure = tree_flatten(
         (
@@ -126,12 +138,3 @@ def _with(object: Any, attributes: dict[str, Any]) -> Any:
 
 def _chunks(batch_size: int, chunk_size: int) -> list[tuple[int, int]]:
     return [(start, min(chunk_size, batch_size - start)) for start in range(0, batch_size, chunk_size)]
-
-
-def _autocast_now(device_type: str) -> dict[str, Any]:
-    """The mixed precision of this moment, for the backward pass to repeat."""
-    return {
-        "device_type": device_type,
-        "dtype": torch.get_autocast_dtype(device_type),
-        "enabled": torch.is_autocast_enabled(device_type),
-    }

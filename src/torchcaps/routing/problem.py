@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.checks import check_choice, check_floating, check_like, check_mask, check_shape
+from torchcaps.precision import solved_type
 from torchcaps.routing.competition import KINDS, Competition
 from torchcaps.routing.result import RoutingResult
 from torchcaps.votes import Votes, as_votes
@@ -93,7 +94,8 @@ def pose_problem(
     """Check what all routings have in common and put it together."""
     check_choice("competition", competition, KINDS)
     description = as_votes(votes, activations=activations, mask=mask)
-    if description.example.dtype == torch.float16:
+    description.check_types()  # they may come from a block of mixed precision
+    if solved_type(description.example) == torch.float16:
         raise TypeError("routing needs a wider range of numbers than float16 has; use bfloat16 or float32")
     if amend and description.activations is None:
         raise ValueError("amend multiplies couplings by child activations; give activations, or votes that have them")

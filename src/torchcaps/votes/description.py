@@ -96,11 +96,16 @@ class Votes(ABC):
             self.mask if mask is None else mask,
         )
 
+    def check_types(self) -> None:
+        """Raise unless all numbers have one type, which may be another under autocast than without it."""
+        if self.activations is not None:
+            check_like("activations", self.activations, "votes", self.example)
+
     def _check_children(self) -> None:
+        self.check_types()
         shape = (self.example.shape[0], self.num_children)
         if self.activations is not None:
             check_shape("activations", self.activations, shape, "(B, I)")
-            check_like("activations", self.activations, "votes", self.example)
         if self.mask is not None:
             check_shape("mask", check_mask("mask", self.mask), shape, "(B, I)")
         if self.window_mask is not None:

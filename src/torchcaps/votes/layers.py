@@ -8,6 +8,7 @@ from torch import Tensor
 
 from torchcaps.capsules import Capsules, check_capsules, matrix_side
 from torchcaps.checks import check_choice, check_floating, check_mask, check_shape
+from torchcaps.precision import solved_type
 from torchcaps.votes.linear import LinearVotes
 from torchcaps.windows import Windows, per_axis
 
@@ -227,8 +228,9 @@ def _coordinates(spatial: tuple[int, ...], vote_size: int, entries: list[int], *
     """Scaled position of each place of the map, at the given entries of a vote: (positions, D)."""
     if entries[len(spatial) - 1] >= vote_size:
         raise ValueError(f"coordinate addition needs larger votes than {vote_size}; set coordinates=False")
-    offset = like.new_zeros(*spatial, vote_size)
+    dtype = solved_type(like)
+    offset = like.new_zeros(*spatial, vote_size, dtype=dtype)
     for axis, (size, entry) in enumerate(zip(spatial, entries, strict=False)):
-        scaled = (torch.arange(size, device=like.device, dtype=like.dtype) + 0.5) / size
+        scaled = (torch.arange(size, device=like.device, dtype=dtype) + 0.5) / size
         offset[..., entry] = scaled.view(*(-1 if a == axis else 1 for a in range(len(spatial)))).expand(spatial)
     return offset.flatten(0, -2)

@@ -41,17 +41,20 @@ class LinearVotes(Votes):
         self.num_slots = windows.num_slots if windows else self.num_children
         self.num_parents = weight.shape[1]
         self.vote_size = rows * weight.shape[3]
-        check_like("weight", weight, "poses", poses)
-        if child_factor is not None:
-            check_like("child factor", child_factor, "poses", poses)
         if bias is not None:
             check_shape("bias", bias, (weight.shape[0], self.num_parents, self.vote_size), "one D-vector per W")
-            check_like("bias", bias, "poses", poses)
         self._check_children()
 
     @property
     def example(self) -> Tensor:
         return self.poses
+
+    def check_types(self) -> None:
+        super().check_types()
+        parts = {"weight": self.weight, "child factor": self.child_factor, "bias": self.bias, "offset": self.offset}
+        for name, part in parts.items():
+            if part is not None:
+                check_like(name, part, "poses", self.poses)
 
     @property
     def weight_bytes(self) -> int:

@@ -8,7 +8,8 @@ import pytest
 
 from torchcaps.data import Columns, load_data
 from torchcaps.data.sets import DataNotice
-from torchcaps.data.text import is_text, load_texts, read_texts
+from torchcaps.data.text import TextSet, is_text, load_texts, read_texts
+from torchcaps.data.text.tables import read_column
 from torchcaps.encoding import TextNotice
 
 CSV = 'label,text\n1,"good, really"\n0,bad\n1,"two\nlines"\n'
@@ -216,6 +217,58 @@ def test_wrong_column_names_get_a_hint(tmp_path):
     with pytest.raises(ValueError, match="has no column 'reviews' but review, stars; did you mean 'review'?"):
         read_texts(path, Columns(text_column="reviews", label_column="stars"))
     assert read_texts(path, Columns(label_column="stars"))[0].texts == ("a", "b")
+
+
+def test_a_table_without_a_header_has_numbers_for_columns(tmp_path):
+    path = write(tmp_path / "a.tsv", "up\ta good film\ndown\ta bad film\n")
+    train, *_ = read_texts(path, Columns(header=False, text_column="2", label_column="1"))
+    assert train.texts == ("a good film", "a bad film")
+    assert [train.class_names[label] for label in train.labels] == ["up", "down"]
+    path = write(tmp_path / "a.csv", '1,"good, or\nbetter"\n0,bad\n')
+    train, *_ = read_texts(path, Columns(header=False, text_column="2", label_column="1"))
+    assert train.texts == ("good, or\nbetter", "bad")
+    assert read_column(path, Columns(header=False, text_column="2")) == ["good, or\nbetter", "bad"]
+
+
+SAY_WHICH = "say which holds the text: text_column (--text-column)"
+FOR_TABLES = "header=False (--no-header) is for .csv and .tsv"
+NO_HEADER = "if its first line is no header, use header=False (--no-header) and the numbers of columns"
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "message"),
+    [
+        ("a.tsv", Columns(), f"has the columns up, a good film; {SAY_WHICH}; {NO_HEADER}"),
+        ("a.tsv", Columns(text_column="2"), f"has no column '2' but up, a good film; {NO_HEADER}"),
+        ("a.tsv", Columns(header=False), f"has the columns 1, 2; {SAY_WHICH}"),
+        ("a.tsv", Columns(header=False, text_column="3"), "has no column '3' but 1, 2"),
+        ("a.jsonl", Columns(header=False), f"names its columns on every line; {FOR_TABLES}"),
+    ],
+)  # fmt: skip
+def test_a_missing_header_is_spoken_of(tmp_path, name, columns, message):
+    content = "up\ta good film\ndown\ta bad film\n" if name == "a.tsv" else '{"text": "a", "label": "b"}\n'
+    with pytest.raises(ValueError, match=".*") as caught:
+        read_texts(write(tmp_path / name, content), columns)
+    assert str(caught.value) == f"{tmp_path / name} {message}"
+
+
+def test_a_first_line_of_text_is_not_shown_whole(tmp_path):
+    path = write(tmp_path / "a.tsv", "up\t" + "word " * 1000 + "\ndown\tbad\n")
+    with pytest.raises(ValueError, match=r"the columns up, (word ){8}\.\.\.; say which"):
+        read_texts(path)
+
+
+def test_a_header_that_is_read_as_a_text_is_noticed(tmp_path):
+    path = write(tmp_path / "a.csv", CSV)
+    with pytest.warns(DataNotice, match=r"the first line of .*a.csv looks like a header and is read as a text; leave"):
+        read_texts(path, Columns(header=False, text_column="1", label_column="2"))
+
+
+def test_wrong_labels_of_texts_are_not_those_of_images():
+    with pytest.raises(ValueError, match="labels must lie in 0 to 1, but text 1 has label 2"):
+        TextSet(texts=["a", "b"], labels=np.array([0, 2]), class_names=("x", "y"))
+    with pytest.raises(ValueError, match="there are 2 texts but 1 labels; each text needs one"):
+        TextSet(texts=["a", "b"], labels=np.array([0]), class_names=("x", "y"))
 
 
 def test_what_looks_like_texts(tmp_path):

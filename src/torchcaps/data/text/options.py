@@ -1,7 +1,7 @@
 """How texts are read and encoded, in one frozen dataclass."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -19,7 +19,7 @@ class TextOptions(Columns):
     """How texts are read and encoded.
 
     Attributes:
-        text_column, label_column, label_separator, encoding: see Columns.
+        text_column, label_column, label_separator, encoding, header: see Columns.
         tokeniser: "words", "characters", "chinese" (needs rjieba), or "auto" to look at the texts.
         min_count: words that are rarer in the training texts are unknown.
         max_words: size of the vocabulary at most.
@@ -41,12 +41,7 @@ class TextOptions(Columns):
 
     def columns(self) -> Columns:
         """What concerns the reader of files."""
-        return Columns(
-            text_column=self.text_column,
-            label_column=self.label_column,
-            label_separator=self.label_separator,
-            encoding=self.encoding,
-        )
+        return Columns(**{field.name: getattr(self, field.name) for field in fields(Columns)})
 
     def encode(self, texts: Sequence[str], others: Sequence[str] = ()) -> tuple[TextEncoding, Vectors | None]:
         """The vocabulary of the training texts, and the vectors of its words where a file of vectors is given.

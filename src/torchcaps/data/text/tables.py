@@ -19,6 +19,7 @@ JSON_LINES = (".jsonl", ".ndjson")
 TEXT_NAMES = ("text", "sentence", "review", "content", "comment", "question", "description", "body", "title")
 LABEL_NAMES = ("label", "labels", "class", "category", "target", "sentiment", "topic", "topics", "polarity")
 SPLIT_NAME = "split"
+MOST_SHOWN = 40  # characters of a name: the first line may hold a text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,16 +27,18 @@ class Columns:
     """Where texts and labels are in a table, and how labels are written.
 
     Attributes:
-        text_column: name of the column with the texts; None looks for a common name.
-        label_column: name of the column with the labels; None looks for a common name.
+        text_column: name of the column with the texts; None looks for a common name. Without a header, its number.
+        label_column: name of the column with the labels; None looks for a common name. Without a header, its number.
         label_separator: between the labels of a text that may have several, such as "|"; lists in JSON need none.
         encoding: of the files; None finds out UTF-8 and GB18030.
+        header: the first line of .csv and .tsv files names the columns; without a header they are called 1, 2, ...
     """
 
     text_column: str | None = None
     label_column: str | None = None
     label_separator: str | None = None
     encoding: str | None = None
+    header: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,15 +71,17 @@ def is_table(path: Path) -> bool:
 def read_column(path: Path, columns: Columns) -> list[str]:
     """The texts of a table alone; it need not have labels."""
     rows = _rows(path, columns)
-    name = _find(columns.text_column, TEXT_NAMES, list(rows[0][1]), "text", path)
+    name = _find(columns.text_column, TEXT_NAMES, list(rows[0][1]), "text", path, columns)
     return [str(row.get(name) or "") for _, row in rows]
 
 
 def _rows(path: Path, columns: Columns) -> list[tuple[int, dict[str, Any]]]:
     if ending(path) in JSON_LINES:
+        if not columns.header:
+            raise ValueError(f"{path} names its columns on every line; header=False (--no-header) is for .csv and .tsv")
         rows = read_json_lines(path, columns.encoding)
     else:
-        rows = _csv_rows(read_text(path, columns.encoding), TABLES[ending(path)], path)
+        rows = _csv_rows(read_text(path, columns.encoding), TABLES[ending(path)], path, columns.header)
     if not rows:
         raise ValueError(f"{path} has no rows; expected one text with its label on each")
     return rows
@@ -86,8 +91,8 @@ def read_table(path: Path, columns: Columns) -> Examples:
     """A CSV, TSV or JSONL file (gzip or not) with named columns."""
     rows = _rows(path, columns)
     names = list(rows[0][1])
-    text_name = _find(columns.text_column, TEXT_NAMES, names, "text", path)
-    label_name = _find(columns.label_column, LABEL_NAMES, names, "label", path)
+    text_name = _find(columns.text_column, TEXT_NAMES, names, "text", path, columns)
+    label_name = _find(columns.label_column, LABEL_NAMES, names, "label", path, columns)
     split_name = next((name for name in names if name.lower() == SPLIT_NAME), None)
     texts, labels, splits = [], [], []
     for line, row in rows:
@@ -141,12 +146,20 @@ def class_folders(folder: Path) -> list[Path]:
     return sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
 
 
-def _csv_rows(content: str, delimiter: str, path: Path) -> list[tuple[int, dict[str, Any]]]:
+def _csv_rows(content: str, delimiter: str, path: Path, header: bool) -> list[tuple[int, dict[str, Any]]]:
     csv.field_size_limit(sys.maxsize)  # a whole document may stand in one field
     quoting = csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE
-    reader = csv.DictReader(io.StringIO(content, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
+    how: dict[str, Any] = {"delimiter": delimiter, "quoting": quoting, "strict": True}
+    reader = csv.DictReader(io.StringIO(content, newline=""), **how)
     rows = []
     try:
+        if not header:
+            first = next(csv.reader(io.StringIO(content, newline=""), **how), [])
+            reader.fieldnames = [str(number) for number in range(1, len(first) + 1)]
+            names = {value.strip().lower() for value in first}
+            if names & {*TEXT_NAMES} and names & {*LABEL_NAMES}:
+                notice = f"the first line of {path} looks like a header and is read as a text; leave out --no-header"
+                warnings.warn(notice, DataNotice, stacklevel=2)
         for row in reader:
             if None in row:
                 raise ValueError(
@@ -175,18 +188,22 @@ def read_json_lines(path: Path, encoding: str | None = None) -> list[tuple[int, 
     return rows
 
 
-def _find(name: str | None, usual: Sequence[str], columns: Sequence[str], what: str, path: Path) -> str:
+def _find(name: str | None, usual: Sequence[str], names: Sequence[str], what: str, path: Path, columns: Columns) -> str:
     """The column that was named, or the one with a usual name."""
+    shown = ", ".join(name if len(name) <= MOST_SHOWN else f"{name[:MOST_SHOWN]}..." for name in names)
+    first_line = ""
+    if columns.header and ending(path) in TABLES:
+        first_line = "; if its first line is no header, use header=False (--no-header) and the numbers of columns"
     if name is None:
-        found = next((column for wanted in usual for column in columns if column.lower() == wanted), None)
+        found = next((column for wanted in usual for column in names if column.lower() == wanted), None)
         if found is None:
             hint = f"say which holds the {what}: {what}_column (--{what}-column)"
-            raise ValueError(f"{path} has the columns {', '.join(columns)}; {hint}")
+            raise ValueError(f"{path} has the columns {shown}; {hint}{first_line}")
         return found
-    if name not in columns:
-        near = get_close_matches(name, columns, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{path} has no column {name!r} but {', '.join(columns)}{hint}")
+    if name not in names:
+        near = get_close_matches(name, names, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else first_line
+        raise ValueError(f"{path} has no column {name!r} but {shown}{hint}")
     return name
 
 

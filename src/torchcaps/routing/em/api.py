@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.checks import check_choice, check_count, check_like, check_positive
+from torchcaps.precision import solved_type
 from torchcaps.routing.backend import solve
 from torchcaps.routing.em.common import ACTIVATIONS, KAPPA
 from torchcaps.routing.em.fused import FUSED
@@ -155,7 +156,7 @@ def _beta(name: str, beta: Tensor | float, votes: Votes) -> Tensor:
     """A learned cost as (J,)."""
     num_parents = votes.num_parents
     if not isinstance(beta, Tensor):
-        beta = torch.as_tensor(beta, dtype=votes.example.dtype, device=votes.example.device)
+        beta = torch.as_tensor(beta, dtype=solved_type(votes.example), device=votes.example.device)
     check_like(name, beta, "votes", votes.example)
     if beta.shape not in ((), (num_parents,)):
         raise ValueError(
