@@ -1,6 +1,6 @@
-"""What must not move when the house is rebuilt: losses of 20 steps of every family of models, answers of all shipped ones.
+"""What a change of shape must not move: losses of 20 steps of every family of models, answers of all that ship.
 
-`python tests/golden/make.py OUT BACKEND` computes them in a process of its own, because the instruction set of the
+`python tests/golden/make.py BACKEND` computes them in a process of its own, because the instruction set of the
 kernels is chosen once per process (TORCHCAPS_ISA). `--record` writes them beside this file.
 """
 
