@@ -78,6 +78,22 @@ class Competition:
         first = self._reduce(self._over_types(rank, torch.amin), "amin", last)[:, self.child_SN.flatten()]
         return self._fill((rank == first).to(logits.dtype).view_as(logits), 0.0)
 
+    def max_min(self, logits: Tensor) -> Tensor:
+        """Couplings by place between the smallest and the largest logit: 0 to 1, 1 for all where they are equal.
+
+        At ties the gradient of the smallest and the largest logit goes to the first parent.
+        """
+        largest = self._picked(logits, self.assign(logits))
+        smallest = self._picked(logits, self.assign(-logits))
+        are_equal = largest <= smallest
+        spread = torch.where(are_equal, torch.ones_like(largest), largest - smallest)
+        coupling = torch.where(are_equal, torch.ones_like(logits), (logits - smallest) / spread)
+        return self._fill(coupling, 0.0)
+
+    def where_takes_part(self, values: Tensor) -> Tensor:
+        """Values of pairs of a child and a parent, 0 where the child does not vote or the parent does not take part."""
+        return self._fill(values, 0.0)
+
     def log_partition(self, logits: Tensor, weight: Tensor | None = None) -> Tensor:
         r"""Sum over children of :math:`w_i \ln \sum_j \exp b_{ij}`, per example.
 
@@ -109,6 +125,16 @@ class Competition:
         index = self.child_SN.view(-1, 1).expand_as(slots)
         out = torch.zeros_like(slots[:, :1]).expand(-1, self.votes.num_children, -1) + start
         return out.scatter_reduce(1, index, slots, how)
+
+    def _picked(self, values: Tensor, chosen: Tensor) -> Tensor:
+        """The value of the one pair that is chosen for each softmax: (..., J) -> (..., 1), or (..., J) by types."""
+        picked = torch.where(chosen > 0, values, torch.zeros_like(values))
+        if self.child_SN is None:
+            return picked.sum(-1, keepdim=True)
+        index = self.child_SN.flatten()
+        slots = self._over_types(picked.flatten(1, -2), torch.sum)
+        total = slots.new_zeros(slots.shape[0], self.votes.num_children, slots.shape[-1]).index_add(1, index, slots)
+        return total[:, index].view(*values.shape[:-1], slots.shape[-1])
 
     def _softmax_over_types(self, logits: Tensor) -> Tensor:
         """Shares of the types of each window."""

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+LEAST_MASS = 1e-8  # of a parent, where votes are divided by it
+
 
 def weighted_sum(coupling: Tensor, votes: Tensor) -> Tensor:
     """Sum over children of c_ij v_ij: (..., I, J), (..., I, J, D) -> (..., J, D)."""

@@ -9,9 +9,7 @@ from torchcaps.capsules import Capsules
 from torchcaps.routing.em.common import KAPPA, of_existing
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.result import RoutingResult, TraceStep
-from torchcaps.routing.steps import weighted_sum
-
-LEAST_MASS = 1e-8
+from torchcaps.routing.steps import LEAST_MASS, weighted_sum
 
 
 def em(problem: Problem) -> RoutingResult:

@@ -1,0 +1,1 @@
+"""Heinsen routing (Heinsen 2019)."""

@@ -1,0 +1,1 @@
+"""Max-min routing (Zhao, Kleinhans, Sandhu, Patel, Unnikrishnan 2019)."""

@@ -1,0 +1,1 @@
+"""Self-routing (Hahn, Pyeon, Kim 2019)."""

@@ -1,0 +1,1 @@
+"""Self-attention routing (Mazzia, Salvetti, Chiaberge 2021)."""

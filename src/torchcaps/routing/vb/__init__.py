@@ -1,0 +1,1 @@
+"""Variational Bayes routing (Ribeiro, Leontidis, Kollias 2020)."""
