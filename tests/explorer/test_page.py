@@ -469,7 +469,7 @@ def test_everything_has_a_name_and_tabs_move_with_keys(visit):
 
 def test_models_that_are_missing_are_named(visit):
     page = visit(ready=False)
-    page.route("**/api/models", lambda route: route.fulfill(json={**route.fetch().json(), "roles": ROLES}))
+    page.route("**/api/roles", lambda route: route.fulfill(json=ROLES))
     page.goto("about:blank")
     page.go_back()
     settled(page)

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from torchcaps.data import read_image
-from torchcaps.preprocessing import Preprocessing
+from torchcaps.inputs.images import Preprocessing
 from torchcaps.service.images import MAX_PNG_BYTES, from_base64, from_png, raw_picture, to_png
 from torchcaps.service.refusals import Refusal
 

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from torchcaps.data.toys.shapes import CATEGORIES
-from torchcaps.encoding import TextEncoding
+from torchcaps.inputs.texts import TextEncoding
 from torchcaps.models import Model, create_model
 from torchcaps.predictor import Predictor, new_predictor
 from torchcaps.training.optim import fresh_statistics
@@ -14,9 +14,9 @@ CHINESE = ("好看的电影", "难看的电影")
 DIGIT = np.random.default_rng(0).integers(0, 256, (28, 28), dtype=np.uint8)
 
 
-def text_model(name: str, texts: tuple[str, ...], tokeniser: str) -> Model:
-    """A model of texts with two classes that reads at most 20 words."""
-    encoding = TextEncoding.of(texts, tokeniser=tokeniser, max_length=20)
+def text_model(name: str, texts: tuple[str, ...], tokeniser: str, **options) -> Model:
+    """A model of texts with two classes."""
+    encoding = TextEncoding.of(texts, tokeniser=tokeniser, **options)
     model = create_model(name, num_tokens=encoding.num_tokens, num_classes=2, embedding_size=8)
     model.preprocessing, model.labels = encoding, ("negative", "positive")
     return model
@@ -37,9 +37,9 @@ def small_predictors() -> dict[str, Predictor]:
         "capsules": create_model("capsnet-small", **digits),
         "cnn": create_model("cnn-small", **digits),
         "matrix": toy_model(),
-        "english": text_model("text-capsule-a", TEXTS, "words"),
-        "chinese": text_model("text-capsule-a", CHINESE, "characters"),
-        "bilstm": text_model("text-bilstm", TEXTS, "words"),
+        "english": text_model("text-capsule-a", TEXTS, "words", max_length=20),
+        "chinese": text_model("text-capsule-a", CHINESE, "characters", max_length=20),
+        "bilstm": text_model("text-bilstm", TEXTS, "words", max_length=20),
         "multi": create_model("capsnet-small", multi_label=True, reconstruct=False, **digits),
     }
     for name in ("capsules", "cnn"):

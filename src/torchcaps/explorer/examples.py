@@ -6,8 +6,8 @@ from torchcaps.data import ImageSet, TextSet
 from torchcaps.data.load import EMBEDDED
 from torchcaps.data.text import SOURCES as TEXT_SOURCES
 from torchcaps.data.toys.shapes import CATEGORIES
-from torchcaps.encoding import is_chinese
 from torchcaps.explorer.results import Example
+from torchcaps.inputs.texts import is_chinese
 from torchcaps.models import Model
 from torchcaps.service.held_out import held_out, test_part
 from torchcaps.service.images import raw_picture

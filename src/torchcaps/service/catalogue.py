@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from torchcaps import __version__
-from torchcaps.encoding import is_chinese
+from torchcaps.inputs.texts import is_chinese
 from torchcaps.models.base import SHIPPED
 from torchcaps.models.capsnet import VectorCapsNet
 from torchcaps.models.matrix import MatrixCapsNet

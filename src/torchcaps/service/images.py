@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from torchcaps.data.folders import upright
-from torchcaps.preprocessing import Preprocessing
+from torchcaps.inputs.images import Preprocessing
 from torchcaps.service.refusals import Refusal
 
 MAX_PNG_BYTES = 2**19

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from torchcaps.attacks import METHODS, perturb
 from torchcaps.capsules import Capsules
-from torchcaps.encoding import TOKENISERS
+from torchcaps.inputs.texts import TOKENISERS
 from torchcaps.inspection import decoder_of
 from torchcaps.models import ModelOutput
 from torchcaps.predictor import Predictor, TextPredictor
