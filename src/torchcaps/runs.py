@@ -27,10 +27,10 @@ from torchcaps.data.load import is_image_folder
 from torchcaps.data.text import TextOptions
 from torchcaps.environment import environment
 from torchcaps.files import lock_folder, sync, temporary_path, whole_file, write_json, writing
+from torchcaps.inputs.images import SCALINGS, Preprocessing
 from torchcaps.models import Model, create_model
 from torchcaps.models.registry import MODELS
 from torchcaps.predictor import Predictor, new_predictor
-from torchcaps.preprocessing import SCALINGS, Preprocessing
 from torchcaps.training import Event, TrainingConfig
 from torchcaps.training.engine import Trainer
 from torchcaps.training.metrics import choose_threshold, confusion_matrix, multi_label_scores

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from torchcaps.capsules import length
-from torchcaps.encoding import TextEncoding
+from torchcaps.inputs.texts import TextEncoding
 from torchcaps.models import TextCapsuleA, TextCapsuleB, create_model, list_models, load_model
 from torchcaps.models.reasons import explain, linear_classes, word_values
 from torchcaps.models.text import PAPER_SIZES

@@ -80,7 +80,7 @@ class Train:
         console = Console()
         if self.resume is not None:
             if self != Train(resume=self.resume):
-                raise ValueError("a run that is resumed keeps its options; leave away all others than --resume")
+                raise ValueError("a run that is resumed keeps its options; give --resume alone")
             folder, config = self.resume, runs.RunConfig.read(self.resume)
             check_trusted(config.model_options.get("routing"), str(folder / runs.CONFIG))
         else:

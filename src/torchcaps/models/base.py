@@ -13,9 +13,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from torchcaps.checks import check_count
+from torchcaps.inputs.images import Preprocessing
 from torchcaps.models.loading import check_weights, described_shapes, read_labels
 from torchcaps.nn.routing import check_trusted
-from torchcaps.preprocessing import Preprocessing
 from torchcaps.votes.sharing import read_options
 
 CONFIG_FILE = "config.json"
