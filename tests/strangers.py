@@ -32,8 +32,8 @@ import torchcaps
 from norb_files import write_pairs
 from torchcaps.data import load_data
 from torchcaps.data.text import read_vectors
-from torchcaps.encoding import TextEncoding
 from torchcaps.environment import environment
+from torchcaps.inputs.texts import TextEncoding
 from torchcaps.models import create_model
 from torchcaps.runs import RunConfig, write_json
 from torchcaps.training.checkpoint import load_latest, save_state

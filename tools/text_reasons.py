@@ -15,8 +15,8 @@ import torch
 import tyro
 
 from torchcaps.data import load_data
-from torchcaps.encoding import pad
 from torchcaps.environment import environment
+from torchcaps.inputs.texts import pad
 from torchcaps.models.reasons import word_values
 from torchcaps.models.text import TextCapsules
 from torchcaps.predictor import load

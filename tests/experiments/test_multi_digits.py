@@ -23,9 +23,9 @@ from torchcaps.experiments.multi_digits import (
     pair_errors,
     resized,
 )
+from torchcaps.inputs.images import Preprocessing
 from torchcaps.models import ModelOutput, create_model
 from torchcaps.models.capsnet import CapsNetSmall
-from torchcaps.preprocessing import Preprocessing
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ import torch
 from starlette.testclient import TestClient
 
 from torchcaps.data.toys.shapes import CATEGORIES
-from torchcaps.encoding import TextEncoding
 from torchcaps.explorer import Limits, Service, create_app
 from torchcaps.explorer.images import to_base64
+from torchcaps.inputs.texts import TextEncoding
 from torchcaps.models import Model, create_model
 from torchcaps.predictor import new_predictor
 from torchcaps.training.optim import fresh_statistics

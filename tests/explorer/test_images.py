@@ -12,7 +12,7 @@ from PIL import Image
 from torchcaps.data import read_image
 from torchcaps.explorer.images import MAX_PNG_BYTES, from_base64, from_png, raw_picture, to_png
 from torchcaps.explorer.refusals import Refusal
-from torchcaps.preprocessing import Preprocessing
+from torchcaps.inputs.images import Preprocessing
 
 PIXELS = np.arange(48, dtype=np.uint8).reshape(6, 8)
 COLOURS = np.arange(144, dtype=np.uint8).reshape(6, 8, 3)

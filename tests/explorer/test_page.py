@@ -16,9 +16,9 @@ from PIL import Image, ImageDraw
 import torchcaps.explorer
 from torchcaps import load
 from torchcaps.data.toys.shapes import CATEGORIES
-from torchcaps.encoding import TextEncoding
 from torchcaps.explorer import Limits, Service, create_app
 from torchcaps.explorer.serve import open_socket
+from torchcaps.inputs.texts import TextEncoding
 from torchcaps.models import Model, create_model
 from torchcaps.predictor import new_predictor
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from torchcaps.capsules import length
-from torchcaps.encoding import TextEncoding
+from torchcaps.inputs.texts import TextEncoding
 from torchcaps.models import TextCapsuleA, TextCapsuleB, create_model, list_models, load_model
 from torchcaps.models.reasons import explain, linear_classes, word_values
 from torchcaps.models.text import PAPER_SIZES
@@ -40,10 +40,10 @@ def test_padding_does_not_change_the_answer(name, options, edges):
 
 
 @pytest.mark.parametrize("backend", ["reference", "auto"])
-@pytest.mark.parametrize("weights", ["full", "shared"])
+@pytest.mark.parametrize("sharing", ["full", "shared"])
 @pytest.mark.parametrize("routing", ROUTINGS)
-def test_padding_with_every_routing_and_backend(routing, weights, backend):
-    model, tokens = new_model("text-capsule-b", routing=routing, weights=weights), make_tokens(9, 3, 12)
+def test_padding_with_every_routing_and_backend(routing, sharing, backend):
+    model, tokens = new_model("text-capsule-b", routing=routing, sharing=sharing), make_tokens(9, 3, 12)
     with use_backend(backend):
         together = model(tokens).scores
         alone = torch.cat([model(row[row != 0].unsqueeze(0)).scores for row in tokens])
@@ -249,7 +249,7 @@ def test_em_has_no_reasons():
 
 
 def test_sizes_of_the_paper():
-    model = TextCapsuleA(num_tokens=100, num_classes=6, weights="shared", **PAPER_SIZES)
+    model = TextCapsuleA(num_tokens=100, num_classes=6, sharing="shared", **PAPER_SIZES)
     branch = model.branches[0]
     assert branch.ngrams.conv.weight.shape == (32, 100, 3)
     assert branch.windows.weight.shape == (16, 16, 16)

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from torchcaps import __version__
-from torchcaps.encoding import is_chinese
 from torchcaps.explorer.requests import MAX_ITERATIONS, Algorithm
 from torchcaps.explorer.results import (
     Ability,
@@ -16,6 +15,7 @@ from torchcaps.explorer.results import (
     RoutingOffer,
 )
 from torchcaps.explorer.tracing import describe
+from torchcaps.inputs.texts import is_chinese
 from torchcaps.models.base import SHIPPED
 from torchcaps.models.capsnet import VectorCapsNet
 from torchcaps.models.matrix import MatrixCapsNet

@@ -8,9 +8,9 @@ from torchcaps.data import ImageSet, TextSet, load_data
 from torchcaps.data.load import EMBEDDED, SOURCES
 from torchcaps.data.text import SOURCES as TEXT_SOURCES
 from torchcaps.data.toys.shapes import CATEGORIES
-from torchcaps.encoding import is_chinese
 from torchcaps.explorer.images import raw_picture
 from torchcaps.explorer.results import Example
+from torchcaps.inputs.texts import is_chinese
 from torchcaps.models import Model
 from torchcaps.viz.contact_sheet import choose
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from torchcaps.data.folders import upright
 from torchcaps.explorer.refusals import Refusal
-from torchcaps.preprocessing import Preprocessing
+from torchcaps.inputs.images import Preprocessing
 
 MAX_PNG_BYTES = 2**19
 MAX_SIDE = 1024  # pixels

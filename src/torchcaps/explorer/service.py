@@ -13,7 +13,6 @@ from torch import Tensor
 
 from torchcaps.attacks import METHODS, perturb
 from torchcaps.capsules import Capsules
-from torchcaps.encoding import TOKENISERS
 from torchcaps.explorer.catalogue import abilities, list_models
 from torchcaps.explorer.examples import find_examples
 from torchcaps.explorer.explaining import places_of, tree_of
@@ -36,6 +35,7 @@ from torchcaps.explorer.results import (
     Word,
 )
 from torchcaps.explorer.tracing import trace
+from torchcaps.inputs.texts import TOKENISERS
 from torchcaps.inspection import decoder_of
 from torchcaps.models import ModelOutput
 from torchcaps.predictor import Predictor, TextPredictor

@@ -13,9 +13,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from torchcaps.checks import check_count
+from torchcaps.inputs.images import Preprocessing
 from torchcaps.models.loading import check_weights, described_shapes, read_labels
 from torchcaps.nn.routing import check_trusted
-from torchcaps.preprocessing import Preprocessing
+from torchcaps.votes.sharing import read_options
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -201,7 +202,7 @@ class Model(nn.Module, PyTorchModelHubMixin):
         arguments = config.get("arguments")
         if not isinstance(arguments, dict):
             raise ValueError(f"{folder / CONFIG_FILE} does not describe a model of this version: it has no arguments")
-        arguments = {**model_class.old_options, **arguments}
+        arguments = {**model_class.old_options, **read_options(arguments)}
         check_trusted(arguments.get("routing"), str(folder / CONFIG_FILE))
         try:
             labels = read_labels(config["labels"], arguments["num_classes"])

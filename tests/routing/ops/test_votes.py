@@ -27,12 +27,12 @@ def describe(kind: str, sharing: str, device: str = "cpu"):
         children = Capsules(put(randn(2, 5, 4, 2, 4)), put(torch.rand(2, 5, 4, 2).double()))
         options = {"mask": put(torch.rand(2, 5, 4, 2) < 0.7), "window_mask": put(torch.rand(2, 3, 3) < 0.7)}
         size = {"kernel_size": (3, 2)} if sharing == "shared" else {}
-        return ConvVotes(children, put(weight_of(sharing, 3, 2, 2)), weights=sharing, **options, **size)
+        return ConvVotes(children, put(weight_of(sharing, 3, 2, 2)), sharing=sharing, **options, **size)
     if kind == "class":
         children = Capsules(put(randn(2, 2, 3, 2, 4)), put(torch.rand(2, 2, 3, 2).double()))
-        return ClassVotes(children, put(weight_of(sharing, 2)), weights=sharing)
+        return ClassVotes(children, put(weight_of(sharing, 2)), sharing=sharing)
     children = Capsules(put(randn(2, 6, 4)), put(torch.rand(2, 6).double()))
-    return DenseVotes(children, put(weight_of(sharing, 6)), weights=sharing, mask=put(torch.rand(2, 6) < 0.7))
+    return DenseVotes(children, put(weight_of(sharing, 6)), sharing=sharing, mask=put(torch.rand(2, 6) < 0.7))
 
 
 def form(votes: KernelVotes) -> torch.Tensor:

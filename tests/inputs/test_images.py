@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from torchcaps.preprocessing import NEIGHBOURHOOD, SCALINGS, Preprocessing
+from torchcaps.inputs.images import NEIGHBOURHOOD, SCALINGS, Preprocessing
 
 
 def raw(*shape: int, seed: int = 0) -> np.ndarray:

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from torchcaps.encoding import PAD, UNKNOWN, TextEncoding, TextNotice, characters, chinese, choose_tokeniser, words
+from torchcaps.inputs.texts import PAD, UNKNOWN, TextEncoding, TextNotice, characters, chinese, choose_tokeniser, words
 
 
 def test_english_words():
@@ -30,7 +30,7 @@ def test_tokeniser_is_chosen_by_looking(monkeypatch):
     assert choose_tokeniser(["a good film"]) == "words"
     pytest.importorskip("rjieba")
     assert choose_tokeniser(["很好吃 ok"]) == "chinese"
-    monkeypatch.setattr("torchcaps.encoding.find_spec", lambda name: None)
+    monkeypatch.setattr("torchcaps.inputs.texts.find_spec", lambda name: None)
     assert choose_tokeniser(["很好吃 ok"]) == "characters"
 
 
