@@ -19,7 +19,7 @@ class Limits:
 
     Attributes:
         body_bytes: of a request.
-        workers: requests that are worked at at the same time.
+        workers: requests that are answered at the same time.
         waiting: requests that may wait for a worker; one more is told to come again (429).
         connections: requests that may be under way, their bodies still arriving included; one more gets 503.
         sockets: connections that may be open, also those that ask for nothing; one more gets 503 and is closed.

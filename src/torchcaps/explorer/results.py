@@ -41,7 +41,7 @@ class Answer(BaseModel):
 
 
 class Result(BaseModel):
-    """Of a request; `milliseconds` is how long it was worked at."""
+    """Of a request; `milliseconds` is how long the work on it took."""
 
     model: str
     milliseconds: float = 0.0
