@@ -3,15 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from torchcaps.checks import check_choice, check_count, check_like, check_positive
-from torchcaps.precision import solved_type
+from torchcaps.checks import check_choice, check_count, check_positive
 from torchcaps.routing.backend import solve
 from torchcaps.routing.em.common import ACTIVATIONS, KAPPA
 from torchcaps.routing.em.lowering import LOWERING
 from torchcaps.routing.em.reference import em
+from torchcaps.routing.learned import per_parent
 from torchcaps.routing.problem import Algorithm, pose_problem
 from torchcaps.routing.result import RoutingResult
 from torchcaps.schedules import routing_lambda
@@ -113,8 +112,8 @@ def em_routing(
     options = EMOptions(
         lambdas=routing_lambdas(lambda_schedule, num_iterations),
         inverse_temperatures=_one_per_iteration("inverse_temperature", inverse_temperature, num_iterations),
-        beta_a=_beta("beta_a", beta_a, description),
-        beta_u=_beta("beta_u", beta_u, description),
+        beta_a=per_parent("beta_a", beta_a, description),
+        beta_u=per_parent("beta_u", beta_u, description),
         eps_var=check_positive("eps_var", eps_var),
         cost_scale=check_choice("cost_scale", cost_scale, KAPPA),
         activation=check_choice("activation", activation, ACTIVATIONS),
@@ -150,16 +149,3 @@ def _share(name: str, value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
         raise ValueError(f"{name} must be a number in [0, 1), the share of the old mean, 0 for none, got {value!r}")
     return float(value)
-
-
-def _beta(name: str, beta: Tensor | float, votes: Votes) -> Tensor:
-    """A learned cost as (J,)."""
-    num_parents = votes.num_parents
-    if not isinstance(beta, Tensor):
-        beta = torch.as_tensor(beta, dtype=solved_type(votes.example), device=votes.example.device)
-    check_like(name, beta, "votes", votes.example)
-    if beta.shape not in ((), (num_parents,)):
-        raise ValueError(
-            f"{name} must be a number or one per parent type, (J,) = ({num_parents},), got {tuple(beta.shape)}"
-        )
-    return beta.expand(num_parents)

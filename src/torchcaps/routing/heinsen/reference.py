@@ -6,9 +6,9 @@ from torch.nn.functional import logsigmoid
 
 from torchcaps.capsules import Capsules
 from torchcaps.routing.em.common import of_existing
+from torchcaps.routing.learned import of_slots
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.result import RoutingResult, TraceStep
-from torchcaps.routing.self_attention.reference import of_slots
 from torchcaps.routing.steps import LEAST_MASS, weighted_sum
 
 

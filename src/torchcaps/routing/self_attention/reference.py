@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.capsules import Capsules, length, normalise
+from torchcaps.routing.learned import of_slots
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.result import RoutingResult, TraceStep
 from torchcaps.routing.steps import agreement, per_example, weighted_sum
@@ -31,11 +32,6 @@ def self_attention(problem: Problem) -> RoutingResult:
         step = coupling_BIJ, poses_BJD, length(poses_BJD), -per_example(length(sums_BJD))
         trace = (TraceStep(*(value.detach() for value in step)),)
     return RoutingResult(Capsules.from_poses(poses_BJD), coupling_BIJ.detach(), trace)
-
-
-def of_slots(bias: Tensor, num_slots: int) -> Tensor:
-    """A bias per child, or per child type, for every slot: (T, J) -> (slots, J)."""
-    return bias.repeat(num_slots // bias.shape[0], 1)
 
 
 def squash_exponentially(sums: Tensor) -> Tensor:

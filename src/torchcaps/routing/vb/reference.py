@@ -73,19 +73,13 @@ def update(problem: Problem, votes_BIJD: Tensor, weighted_BIJ: Tensor) -> Poster
     freedom_BJ = options.nu0 + mass_BJ
     m_BJ1, kappa_BJ1 = mass_BJ.unsqueeze(-1), strength_BJ.unsqueeze(-1)
     mean_BJD = (m_BJ1 * mu_BJD + options.kappa0 * options.m0) / kappa_BJ1
-    scale_BJD = (
-        options.psi0 + m_BJ1 * spread_BJD + options.kappa0 * m_BJ1 / kappa_BJ1 * (mu_BJD - options.m0).square()
-    )
+    scale_BJD = options.psi0 + m_BJ1 * spread_BJD + options.kappa0 * m_BJ1 / kappa_BJ1 * (mu_BJD - options.m0).square()
     entries_D = torch.arange(size, device=mass_BJ.device, dtype=mass_BJ.dtype)
     log_precision_BJ = (
-        ((freedom_BJ.unsqueeze(-1) - entries_D) / 2).digamma().sum(-1)
-        + size * math.log(2)
-        - scale_BJD.log().sum(-1)
+        ((freedom_BJ.unsqueeze(-1) - entries_D) / 2).digamma().sum(-1) + size * math.log(2) - scale_BJD.log().sum(-1)
     )
     log_share_BJ = concentration_BJ.digamma() - total(problem, concentration_BJ).digamma()
-    return Posterior(
-        mean_BJD, scale_BJD, concentration_BJ, strength_BJ, freedom_BJ, log_share_BJ, log_precision_BJ
-    )
+    return Posterior(mean_BJD, scale_BJD, concentration_BJ, strength_BJ, freedom_BJ, log_share_BJ, log_precision_BJ)
 
 
 def total(problem: Problem, concentration: Tensor) -> Tensor:
