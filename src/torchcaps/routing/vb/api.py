@@ -50,7 +50,7 @@ def vb_routing(
 ) -> RoutingResult:
     r"""Routing as a mixture of Gaussians with priors, by variational Bayes (Ribeiro, Leontidis, Kollias 2020).
 
-    With :math:`m_j = \sum_i R_{ij} a_i`, the mean :math:`\mu_j` and the spread :math:`S_j` of the votes the posterior is
+    With :math:`m_j = \sum_i R_{ij} a_i`, mean :math:`\mu_j` and spread :math:`S_j` of the votes the posterior is
 
     .. math::
         M_j = \frac{m_j \mu_j}{\kappa_0 + m_j}, \quad
