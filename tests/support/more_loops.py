@@ -175,7 +175,7 @@ def _vb(problem, b, beta_a, beta_u, num_iterations, alpha0, kappa0, psi0, nu0):
                 "window": [(s, k) for k in range(num_types)],
                 "global": [(p, k) for p in range(num_positions) for k in range(num_types) if here[p]],
                 "position": [(p, j) for p in range(num_positions) if here[p]],
-            }[problem.competition if num_positions > 1 else "window"]
+            }[problem.competition]
             log_pi[s, j] = digamma(alpha0 + mass[s, j]) - digamma(sum(alpha0 + mass[k] for k in sharing))
             nu = nu0 + mass[s, j]
             log_det[s, j] = size * math.log(2) - sum(math.log(value) for value in scale[s, j])
