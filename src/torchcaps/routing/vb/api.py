@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from torchcaps.checks import check_count, check_positive
+from torchcaps.clustering.posterior import Prior
 from torchcaps.routing.backend import solve
 from torchcaps.routing.learned import per_parent
 from torchcaps.routing.problem import Algorithm, pose_problem
@@ -17,16 +18,12 @@ VB = Algorithm("vb", vb)
 
 @dataclass(frozen=True, kw_only=True)
 class VBOptions:
-    """What only variational routing knows: the priors, and betas (J,)."""
+    """What only variational routing knows: the prior, and betas (J,)."""
 
     num_iterations: int
     beta_a: Tensor
     beta_u: Tensor
-    alpha0: float
-    kappa0: float
-    m0: float
-    psi0: float
-    nu0: float
+    prior: Prior
     detach_couplings: bool
 
 
@@ -94,11 +91,12 @@ def vb_routing(
         num_iterations=check_count("num_iterations", num_iterations),
         beta_a=per_parent("beta_a", beta_a, description),
         beta_u=per_parent("beta_u", beta_u, description),
-        alpha0=check_positive("alpha0", alpha0),
-        kappa0=check_positive("kappa0", kappa0),
-        m0=0.0,
-        psi0=check_positive("psi0", psi0),
-        nu0=float(size + 1 if nu0 is None else nu0),
+        prior=Prior(
+            alpha=check_positive("alpha0", alpha0),
+            kappa=check_positive("kappa0", kappa0),
+            psi=check_positive("psi0", psi0),
+            nu=float(size + 1 if nu0 is None else nu0),
+        ),
         detach_couplings=detach_couplings,
     )
     problem = pose_problem(
