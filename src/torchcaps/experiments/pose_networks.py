@@ -1,6 +1,6 @@
 """CapsNet-Small with parts that can be exchanged, for the comparison of these parts alone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -13,6 +13,7 @@ from torchcaps.models.capsnet import EM_OPTIONS
 from torchcaps.models.stems import SMALL_STEM_LEAST_SIZE, map_size, small_primary, small_stem
 from torchcaps.nn import DenseCaps, PrimaryCaps, create_routing
 from torchcaps.nn.decoder import ConvDecoder, Decoder, FullyConnectedDecoder
+from torchcaps.routing import RoutingResult
 
 WEIGHT_STD = 0.05
 
@@ -70,11 +71,15 @@ class PoseNetwork(ImageModel):
         )
         self.decoder = make_decoder(self, class_size, decoder_hidden, pose_scale)
 
-    def forward(self, images: Tensor, classes: Tensor | None = None) -> ModelOutput:
-        children = self.primary(self.features(self.pad(images))).flatten()
+    def route(self, images: Tensor, /, *, return_trace: bool = False) -> dict[str, RoutingResult]:
+        children = self.primary(self.features(self.pad(images)))
         if self.inner is not None:
-            children = Capsules.from_poses(torch.einsum("bik,ikr->bir", children.poses, self.inner))
-        parents = self.class_capsules(children)
+            poses = torch.einsum("bik,ikr->bir", children.flatten().poses, self.inner)
+            children = Capsules.from_poses(poses.unflatten(1, children.activations.shape[1:]))
+        return {"class_capsules": self.class_capsules.route(children, return_trace=return_trace)}
+
+    def conclude(self, results: Mapping[str, RoutingResult], classes: Tensor | None = None) -> ModelOutput:
+        parents = results["class_capsules"].capsules
         drawn = None if self.draws_winner else classes
         return ModelOutput(parents.activations, parents.poses, self.decoder(parents, drawn))
 

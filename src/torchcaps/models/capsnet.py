@@ -10,6 +10,7 @@ from torchcaps.models.base import ImageModel, ModelOutput
 from torchcaps.models.stems import SMALL_STEM_LEAST_SIZE, map_size, small_primary, small_stem
 from torchcaps.nn import ConvDecoder, DenseCaps, FullyConnectedDecoder, PrimaryCaps, create_routing
 from torchcaps.nn.decoder import Decoder
+from torchcaps.routing import RoutingResult
 from torchcaps.votes.sharing import takes_old_name
 
 # With the margin loss and gradients through the couplings of three iterations EM learned nothing in two epochs of MNIST
@@ -92,7 +93,15 @@ class VectorCapsNet(ImageModel):
             )
 
     def forward(self, images: Tensor, classes: Tensor | None = None) -> ModelOutput:
-        parents = self.class_capsules(self.primary(self.features(self.pad(images))))
+        # here and not left to the base class: torch.compile counts its recompilations by function
+        return self.conclude(self.route(images), classes)
+
+    def route(self, images: Tensor, /, *, return_trace: bool = False) -> dict[str, RoutingResult]:
+        children = self.primary(self.features(self.pad(images)))
+        return {"class_capsules": self.class_capsules.route(children, return_trace=return_trace)}
+
+    def conclude(self, results: Mapping[str, RoutingResult], classes: Tensor | None = None) -> ModelOutput:
+        parents = results["class_capsules"].capsules
         reconstruction = None if self.decoder is None else self.decoder(parents, classes)
         return ModelOutput(parents.activations, parents.poses, reconstruction)
 

@@ -1,5 +1,6 @@
 """Capsule networks for texts (Zhao et al. 2018): Capsule-A and Capsule-B, with any routing."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -45,10 +46,8 @@ class TextBranch(nn.Module):
         """Words that a window covers."""
         return self.ngrams.ngram_size + self.windows.kernel_size[0] - 1
 
-    def route(
-        self, words_BTE: Tensor, lengths_B: Tensor, *, return_trace: bool = False
-    ) -> tuple[Capsules, RoutingResult, RoutingResult]:
-        """The capsules of the n-grams, and how they were routed to windows and classes.
+    def route(self, words_BTE: Tensor, lengths_B: Tensor, *, return_trace: bool = False) -> dict[str, RoutingResult]:
+        """How n-grams were routed to windows, and these to classes.
 
         Shapes:
             words: (B, T, E); lengths: (B,); results: windows (B, T - K1 - K2 + 2, D, d), classes (B, J, d)
@@ -56,7 +55,7 @@ class TextBranch(nn.Module):
         ngrams = self.ngrams(words_BTE)
         windows = self.windows.route(ngrams, mask=self.ngram_mask(lengths_B, ngrams.poses), return_trace=return_trace)
         evidence, mask = self.evidence(windows.capsules, lengths_B)
-        return ngrams, windows, self.classes.route(evidence, mask=mask, return_trace=return_trace)
+        return {"windows": windows, "classes": self.classes.route(evidence, mask=mask, return_trace=return_trace)}
 
     def ngram_mask(self, lengths_B: Tensor, ngrams: Tensor) -> Tensor:
         """Which n-grams lie within their text: (B, positions)."""
@@ -70,9 +69,6 @@ class TextBranch(nn.Module):
         num_capsules_B = mask_BT.sum(1) * windows.poses.shape[2]
         scale_B111 = (EVIDENCE / num_capsules_B)[:, None, None, None].to(windows.poses.dtype)
         return Capsules(windows.poses * scale_B111, windows.activations), mask_BT
-
-    def forward(self, words_BTE: Tensor, lengths_B: Tensor) -> Capsules:
-        return self.route(words_BTE, lengths_B)[2].capsules
 
 
 class TextCapsules(TextModel):
@@ -197,22 +193,36 @@ class TextCapsules(TextModel):
         return words, lengths
 
     def forward(self, tokens: Tensor, classes: Tensor | None = None) -> ModelOutput:
-        words, lengths = self.embed(tokens, classes)
-        return self.combine([branch(words, lengths) for branch in self.branches])
+        return self.conclude(self.route_words(*self.embed(tokens, classes)))
+
+    def route(self, tokens: Tensor, /, *, return_trace: bool = False) -> dict[str, RoutingResult]:
+        return self.route_words(*self.embed(tokens), return_trace=return_trace)
+
+    def route_words(self, words: Tensor, lengths: Tensor, *, return_trace: bool = False) -> dict[str, RoutingResult]:
+        """How the layers of all branches route texts that `embed` has read."""
+        return {
+            f"branches.{number}.{name}": result
+            for number, branch in enumerate(self.text_branches)
+            for name, result in branch.route(words, lengths, return_trace=return_trace).items()
+        }
+
+    @property
+    def text_branches(self) -> list[TextBranch]:
+        """One for each size of n-grams."""
+        return [branch for branch in self.branches if isinstance(branch, TextBranch)]
 
     @property
     def class_routing(self) -> Routing:
         """That of the classes, of the same kind in all branches."""
-        branch = self.branches[0]
-        assert isinstance(branch, TextBranch)
-        return branch.classes.routing
+        return self.text_branches[0].classes.routing
 
-    def combine(self, branches: list[Capsules]) -> ModelOutput:
-        """Classes from those of all branches, without the noise class."""
-        if len(branches) == 1:
-            poses, activations = branches[0]
+    def conclude(self, results: Mapping[str, RoutingResult], classes: Tensor | None = None) -> ModelOutput:
+        """The means of the classes of all branches, without the noise class."""
+        found = [results[f"branches.{number}.classes"].capsules for number in range(len(self.branches))]
+        if len(found) == 1:
+            poses, activations = found[0]
         else:
-            poses, activations = (torch.stack(parts).mean(0) for parts in zip(*branches, strict=True))
+            poses, activations = (torch.stack(parts).mean(0) for parts in zip(*found, strict=True))
             if self.class_routing.activations_are_lengths:
                 activations = length(poses)
         return ModelOutput(activations[:, : self.num_classes], poses[:, : self.num_classes])

@@ -159,7 +159,9 @@ class CapsuleLayer(nn.Module):
         initial_logits: Tensor | None = None,
         return_trace: bool = False,
     ) -> RoutingResult:
-        """Route the children's votes; the result holds couplings and, on request, the trace (before the norm).
+        """Route the children's votes; the result holds children, votes, couplings and, on request, the trace.
+
+        The trace is that of the routing, before the norm.
 
         Under autocast the result is float32: routing needs its digits.
         """
@@ -167,6 +169,7 @@ class CapsuleLayer(nn.Module):
         extra = {} if initial_logits is None else {"initial_logits": initial_logits}
         votes = self.votes(children, mask=mask)
         result = self.routing(votes, return_trace=return_trace, **extra)
+        result.children, result.votes = children, votes
         return result if self.norm is None else result.normed(self.norm, votes.window_mask)
 
     def forward(self, children: Capsules, mask: Tensor | None = None) -> Capsules:
