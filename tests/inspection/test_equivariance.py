@@ -58,7 +58,7 @@ class Moments(ImageModel):
 
     def __init__(self) -> None:
         super().__init__(image_shape=(1, 24, 24), num_classes=2)
-        self.class_capsules = torch.nn.Linear(1, 1)
+        self.scale = torch.nn.Parameter(torch.ones(()))
 
     def forward(self, images, classes=None):
         mass = images.sum((1, 2, 3))

@@ -33,7 +33,7 @@ WRONG = "error, new sides, %"
 
 def entries_of(model: Model) -> int | None:
     """How many principal directions are read; poses are read whole."""
-    return None if hasattr(model, "class_capsules") else NUM_ENTRIES
+    return None if model.is_routed else NUM_ENTRIES
 
 
 def told(view: str, side: str) -> str:
