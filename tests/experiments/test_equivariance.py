@@ -25,7 +25,7 @@ def test_every_model_of_digits_can_be_built(digits):
     for row in rows:
         model = new_model(row.config, data)
         assert model.num_classes == 10
-        assert toy_views.entries_of(model) == (None if hasattr(model, "class_capsules") else 16)
+        assert toy_views.entries_of(model) == (None if model.is_routed else 16)
 
 
 def test_a_row_of_digits(digits, tmp_path):
