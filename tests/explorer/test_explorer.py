@@ -65,7 +65,8 @@ def test_a_toy_turns_and_its_side_is_read(explorer, monkeypatch):
 
     def poses(model, images, classes):
         seen.extend(classes)
-        return turning.SINES @ [[1.0, 2.0, 0.0], [0.0, 1.0, 1.0]] + 1
+        angles = np.radians(360 / len(images) * np.arange(len(images)))
+        return np.column_stack([np.sin(angles), np.cos(angles)]) @ [[1.0, 2.0, 0.0], [0.0, 1.0, 1.0]] + 1
 
     monkeypatch.setattr(turning, "read_features", poses)
     turned = Explorer(explorer.predictors).turn("matrix", toy=6)
@@ -74,7 +75,7 @@ def test_a_toy_turns_and_its_side_is_read(explorer, monkeypatch):
     assert [side.found % 360 for side in turned.sides] == [side.azimuth for side in turned.sides]
     assert len({side.image.tobytes() for side in turned.sides}) == 18
     assert turned.sides[0].image.shape == (20, 20, 2)
-    monkeypatch.setattr(turning, "read_features", lambda *_: random.normal(size=(18, 3)))
+    monkeypatch.setattr(turning, "read_features", lambda _, images, *__: random.normal(size=(len(images), 3)))
     assert Explorer(explorer.predictors).turn("matrix", toy=6).degrees_off > 45
     with pytest.raises(Refusal, match="a toy must be between 0 and 19, got 20"):
         explorer.turn("matrix", toy=20)

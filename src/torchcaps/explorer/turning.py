@@ -19,32 +19,33 @@ PER_CATEGORY = 4  # toys of the test part that are shown, as many as are embedde
 TOYS = tuple((category, instance) for category in CATEGORIES for instance in INSTANCES["testing"][:PER_CATEGORY])
 SEED, SIZE = 0, 48
 ELEVATION, LIGHTING = 45, 5  # degrees; all four lamps
-SINES = np.column_stack([np.sin(np.radians(AZIMUTHS)), np.cos(np.radians(AZIMUTHS))])
+FITTED_SIDES = tuple(range(0, 360, 30))  # fewer than are shown: every side of five toys is rendered before the answer
 
 Reader = Callable[[np.ndarray], np.ndarray]
 
 
 @cache
-def turntable(category: str, instance: int) -> np.ndarray:
-    """A toy from all sides: uint8 (18, 48, 48, 2)."""
+def turntable(category: str, instance: int, azimuths: tuple[int, ...]) -> np.ndarray:
+    """A toy from so many sides: uint8 (n, 48, 48, 2)."""
     field = bake(make_toy(category, instance, SEED))
-    sides = [render(field, azimuth, size=SIZE, elevations=(ELEVATION,))[0, LIGHTING] for azimuth in AZIMUTHS]
+    sides = [render(field, azimuth, size=SIZE, elevations=(ELEVATION,))[0, LIGHTING] for azimuth in azimuths]
     return np.stack([side_CHW.permute(1, 2, 0).numpy() for side_CHW in sides])
 
 
-def sides_of(model: Model, category: str, instance: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures of all sides of a toy as the model takes them, and the poses of its class: (18, h, w, c), (18, D)."""
+def sides_of(model: Model, category: str, instance: int, azimuths: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Pictures of some sides of a toy as the model takes them, and the poses of its class: (n, h, w, c), (n, D)."""
     wanted = model.preprocessing.channels  # of two cameras a model may have one
-    images = np.stack(
-        [raw_picture(image, model.preprocessing) for image in turntable(category, instance)[..., :wanted]]
-    )
+    pictures = turntable(category, instance, azimuths)[..., :wanted]
+    images = np.stack([raw_picture(picture, model.preprocessing) for picture in pictures])
     return images, read_features(model, images, np.full(len(images), model.labels.index(category)))
 
 
 def fit_reader(model: Model, category: str) -> Reader:
-    """The linear map from poses of a category to sine and cosine, fitted to all sides of its five training toys."""
-    poses = np.concatenate([sides_of(model, category, instance)[1] for instance in INSTANCES["training"]])
-    return fit_map(poses, np.tile(SINES, (len(INSTANCES["training"]), 1)))
+    """The linear map from poses of a category to sine and cosine, fitted to its five training toys."""
+    toys = INSTANCES["training"]
+    poses = np.concatenate([sides_of(model, category, instance, FITTED_SIDES)[1] for instance in toys])
+    angles = np.radians(np.tile(FITTED_SIDES, len(toys)))
+    return fit_map(poses, np.column_stack([np.sin(angles), np.cos(angles)]))
 
 
 def turn(name: str, model: Model, toy: int, read: Reader) -> Turned:
@@ -57,7 +58,7 @@ def turn(name: str, model: Model, toy: int, read: Reader) -> Turned:
         read: what `fit_reader` gave for its category.
     """
     category, instance = TOYS[toy]
-    images, poses = sides_of(model, category, instance)
+    images, poses = sides_of(model, category, instance, AZIMUTHS)
     found = azimuth_of(read(poses))
     return Turned(
         model=name,

@@ -98,7 +98,7 @@ def bake(toy: Toy) -> Field:
 
 
 def render(
-    field: Field, azimuth: float, *, size: int, aims: Tensor | None = None, elevations: Sequence[int] = ELEVATIONS
+    field: Field, azimuth: float, *, size: int, aims: Tensor | None = None, elevations: Sequence[int] | None = None
 ) -> Tensor:
     """All views of a toy that is turned by an azimuth.
 
@@ -107,12 +107,13 @@ def render(
         azimuth: In degrees.
         size: Height and width of a picture.
         aims: How far beside the middle of the toy the cameras look; nothing when not given.
-        elevations: In degrees.
+        elevations: In degrees; all of ELEVATIONS when not given.
 
     Shapes:
         aims: (E, 3), one for each elevation
         result: uint8 (E, L, 2, size, size), elevations, lightings, cameras
     """
+    elevations = ELEVATIONS if elevations is None else elevations
     middle = torch.tensor([0.0, 0.5 * field.height, 0.0])
     targets_E3 = middle + (torch.zeros(len(elevations), 3) if aims is None else aims)
     lights = light_directions(azimuth)
