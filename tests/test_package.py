@@ -25,6 +25,7 @@ FLOORS = {
     "losses": 2,
     "votes": 2,
     "inputs": 1,
+    "tasks": 3,
     "native": 3,
     "environment": 4,
     "doctor": 7,

@@ -43,7 +43,7 @@ from torchcaps.environment import environment
 from torchcaps.explorer import Limits, Service, shipped_models
 from torchcaps.explorer.images import to_base64
 from torchcaps.explorer.service import answers
-from torchcaps.predictor import Predictor, TextPredictor
+from torchcaps.predictor import Predictor
 from torchcaps.viz.contact_sheet import choose as choose_examples
 
 COMMANDS = {
@@ -145,14 +145,14 @@ def make_inputs(service: Service, model: str, predictor: Predictor) -> list[Any]
         return [example.image for example in service.examples(model)[:NUM_EXAMPLES]]
     test = load_data(SETS[model]).test
     assert test is not None
-    if isinstance(predictor, TextPredictor):
+    if predictor.kind == "text":
         return [text for text in test.texts if 20 < len(text) < 160][:NUM_EXAMPLES]
     return [np.asarray(test.images[number]) for number in choose_examples(test, NUM_EXAMPLES)]
 
 
 def about(service: Service, model: str, predictor: Predictor, example: Any) -> list[Question]:
     """Questions about one image or text."""
-    is_text = isinstance(predictor, TextPredictor)
+    is_text = predictor.kind == "text"
     key, sent = ("text", example) if is_text else ("image", to_base64(example))
     given = {key: example}
 

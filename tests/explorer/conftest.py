@@ -12,7 +12,7 @@ from torchcaps.explorer import Limits, Service, create_app
 from torchcaps.explorer.images import to_base64
 from torchcaps.inputs.texts import TextEncoding
 from torchcaps.models import Model, create_model
-from torchcaps.predictor import new_predictor
+from torchcaps.predictor import Predictor
 from torchcaps.training.optim import fresh_statistics
 
 TEXTS = ("a fine film , well made", "a bad film , badly made")
@@ -43,7 +43,7 @@ def service() -> Service:
     models["matrix"].labels = CATEGORIES
     with fresh_statistics(models["matrix"]), torch.no_grad():
         models["matrix"](torch.rand(16, 2, 20, 20))
-    service = Service({name: new_predictor(model) for name, model in models.items()}, {"broken": "it is broken"})
+    service = Service({name: Predictor(model) for name, model in models.items()}, {"broken": "it is broken"})
     service.warm_up()
     return service
 

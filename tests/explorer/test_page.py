@@ -20,7 +20,7 @@ from torchcaps.explorer import Limits, Service, create_app
 from torchcaps.explorer.serve import open_socket
 from torchcaps.inputs.texts import TextEncoding
 from torchcaps.models import Model, create_model
-from torchcaps.predictor import new_predictor
+from torchcaps.predictor import Predictor
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright, an extra of dev")
 Browser, Page, expect = sync_api.Browser, sync_api.Page, sync_api.expect
@@ -65,7 +65,7 @@ def address(browser) -> Iterator[str]:
         "english": text_model(["a fine film , well made", "a bad film , badly made"], "words"),
         "chinese": text_model(["好看的电影", "难看的电影"], "characters"),
     }
-    predictors = {name: new_predictor(model) for name, model in models.items()}
+    predictors = {name: Predictor(model) for name, model in models.items()}
     service = Service({"capsnet-small-mnist": load("capsnet-small-mnist"), **predictors})
     service.warm_up()
     app = create_app(service, limits=Limits(seconds=60))
