@@ -154,7 +154,8 @@ def report_result(console, config, folder: Path, result: dict[str, Any]) -> None
         lines.append(nothing if found is None else f"validation accuracy: {100 * found:.2f} % ({nothing})")
     else:
         data = "embedded digits" if config.data == "digits" else f"{result['kind']}s of {config.data}"
+        drawn = f", error of reconstruction {error:.1f}" if (error := result.get("reconstruction_error")) else ""
         f1 = f", micro F1 {100 * result['micro_f1']:.2f} %" if "micro_f1" in result else ""
-        lines.append(f"test accuracy: {100 * result['accuracy']:.2f} %{f1} ({result['num_test']} {data})")
+        lines.append(f"test accuracy: {100 * result['accuracy']:.2f} %{f1}{drawn} ({result['num_test']} {data})")
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True)

@@ -10,6 +10,7 @@ from torchcaps.data.text import TextOptions
 from torchcaps.inputs.images import SCALINGS
 from torchcaps.models.registry import MODELS
 from torchcaps.training import TrainingConfig
+from torchcaps.votes.sharing import read_options
 
 # What a run folder holds.
 CONFIG, ENVIRONMENT, RESULT, MODEL, REPORT = "config.json", "environment.json", "result.json", "model", "report.png"
@@ -84,7 +85,7 @@ class RunConfig:
             kind = MODELS.get(values["model"])
             old = {} if kind is None else {name: kind.old_options[name] for name in kind.named_options}
             parts = {
-                "model_options": {**old, **values["model_options"]},
+                "model_options": {**old, **read_options(values["model_options"])},
                 "image_size": size,
                 "text": TextOptions(**values.get("text", {})),
                 "training": TrainingConfig.from_dict(values["training"]),

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from torchcaps.data import LabelledSet
 from torchcaps.files import sync, temporary_path, whole_file, writing
 from torchcaps.inputs.images import Preprocessing
 from torchcaps.inputs.texts import TextEncoding
+from torchcaps.losses import reconstruction_loss
 from torchcaps.models import Model
 from torchcaps.predictor import Predictor
 from torchcaps.runs.configuration import MISTAKES, MODEL, REPORT
@@ -61,6 +63,23 @@ def _show_texts(folder: Path, predictor: Predictor, test: LabelledSet, mistakes:
 
 
 SHOW = {Preprocessing.kind: _show_images, TextEncoding.kind: _show_texts}
+
+
+def reconstruction_error(predictor: Predictor, test: LabelledSet, *, batch_size: int = 500) -> float | None:
+    """Mean squared error, summed over pixels, of what is drawn from the winners' poses; None where nothing is drawn.
+
+    Nor where several things are in an image: the winner is one of them.
+    """
+    model = predictor.model
+    if getattr(model, "decoder", None) is None or model.task.multi_label:
+        return None
+    errors = []
+    for _, images in model.preprocessing.parts(test.inputs, batch_size):
+        drawn = predictor.run(images).reconstruction
+        assert drawn is not None
+        truth = model.preprocessing(images).to(drawn.device)
+        errors.append(reconstruction_loss(drawn, truth, weight=1.0, reduction="none"))
+    return float(torch.cat(errors).mean())
 
 
 def save_model(model: Model, folder: Path) -> None:

@@ -14,7 +14,7 @@ from torchcaps.predictor import Predictor
 from torchcaps.runs.building import new_model
 from torchcaps.runs.configuration import CONFIG, ENVIRONMENT, RESULT, RunConfig
 from torchcaps.runs.data import load_run_data, training_parts
-from torchcaps.runs.reporting import draw_report, save_model
+from torchcaps.runs.reporting import draw_report, reconstruction_error, save_model
 from torchcaps.training import Event
 from torchcaps.training.engine import Trainer
 from torchcaps.training.processes import processes
@@ -65,6 +65,8 @@ def _run(config: RunConfig, folder: Path, on_event: Callable[[Event], None] | No
             estimates = predictor.predict_proba(data.test.inputs)
             result |= task.score(task.decide(estimates), data.test.labels)
             result["num_test"] = len(data.test)
+            if (error := reconstruction_error(predictor, data.test)) is not None:
+                result["reconstruction_error"] = error
             draw_report(folder, predictor, data.test, estimates, result)
         model.card = {
             "title": folder.name,

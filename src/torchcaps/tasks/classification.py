@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from torchcaps.losses import activation_cross_entropy, margin_loss, softmax_cross_entropy, spread_loss
 from torchcaps.schedules import spread_margin
-from torchcaps.tasks.measures import choose_threshold, confusion_matrix, multi_label_scores
+from torchcaps.tasks.measures import choose_threshold, confusion_matrix, multi_label_scores, standard_error
 from torchcaps.tasks.task import Loss, LossOptions, Mistake, ModelOutput, ReadTargets, Report, Task
 from torchcaps.tasks.weights import class_weights, example_weights
 
@@ -108,6 +108,10 @@ class Classification(Task):
     def say(self, figures: Mapping[str, float]) -> str:
         """The accuracy in per cent."""
         return f"accuracy {figures['accuracy']:.2%}"
+
+    def chance(self, quality: float, num_examples: int) -> float:
+        """One standard error of an accuracy, binomial."""
+        return standard_error(quality, num_examples)
 
     def to_dict(self) -> dict[str, Any]:
         """From where on classes are there."""

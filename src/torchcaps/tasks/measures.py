@@ -1,7 +1,22 @@
 """How good the labels are that were found: thresholds, precision, recall, F1, confusion."""
 
+from math import sqrt
+
 import torch
 from torch import Tensor
+
+
+def standard_error(accuracy: float, num_examples: int) -> float:
+    """Of an accuracy that was found on so many examples, binomial.
+
+    Two right and two wrong answers are added (Agresti and Coull 1998), so that a perfect accuracy has one as well.
+
+    Example:
+        >>> round(standard_error(0.99, 500), 4), round(standard_error(1.0, 500), 4)
+        (0.0052, 0.0028)
+    """
+    share = (accuracy * num_examples + 2) / (num_examples + 4)
+    return sqrt(share * (1 - share) / (num_examples + 4))
 
 
 def choose_threshold(probabilities: Tensor, targets: Tensor) -> float:

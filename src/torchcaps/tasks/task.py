@@ -135,6 +135,10 @@ class Task(ABC):
         first = figures[self.figures[0]]
         return first if self.greater_is_better else -first
 
+    def chance(self, quality: float, num_examples: int) -> float:
+        """How far a quality that was found on so many examples may be off by chance; 0 where nobody knows."""
+        return 0.0
+
     def to_dict(self) -> dict[str, Any]:
         """What was settled, as JSON knows it; it is saved with the model."""
         return {}

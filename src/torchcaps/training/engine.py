@@ -23,9 +23,11 @@ from torch import Tensor
 from torchcaps import schedules
 from torchcaps.files import lock_folder
 from torchcaps.inputs.source import Examples
+from torchcaps.losses import reconstruction_loss
 from torchcaps.models import Model
 from torchcaps.training import checkpoint
 from torchcaps.training.batches import DROPOUT, Batches, stream_seed
+from torchcaps.training.choice import is_better
 from torchcaps.training.config import TrainingConfig
 from torchcaps.training.diagnosis import Diverged, first_broken, watch, worst_gradient
 from torchcaps.training.events import Event, Progress
@@ -69,7 +71,8 @@ def fit(
     Args:
         model: what to train; its preprocessing is applied to the raw images or texts, and its task says what for.
         train: an ImageSet, a TextSet or any dataset of (uint8 image or text, target).
-        validation: chooses the best epoch and drives plateaus and early stopping; never the test set.
+        validation: chooses the best epoch (see `training.choice`) and drives plateaus and early stopping; never the
+            test set.
         config: how.
         folder: where checkpoints and metrics go; a run that was stopped there is resumed. None keeps nothing.
         on_event: called after every step and epoch by the main process.
@@ -267,6 +270,8 @@ class Trainer:
             validated = self.validate(self.validation)
             row |= {"validation_loss": validated.loss}
             row |= {f"validation_{name}": value for name, value in validated.figures.items()}
+            if validated.reconstruction_error is not None:
+                row["validation_reconstruction_error"] = validated.reconstruction_error
             self.judge(validated)
         progress.epoch += 1
         is_stale = config.early_stopping is not None and progress.stale_epochs >= config.early_stopping
@@ -281,8 +286,8 @@ class Trainer:
     def judge(self, validated: Tally) -> None:
         """Keep the weights if validation improved; count epochs in which it did not."""
         progress = self.progress
-        best = (self.task.quality(progress.best_figures) if progress.best_figures else -math.inf, -progress.best_loss)
-        if (self.task.quality(validated.figures), -validated.loss) > best:
+        progress.highest_quality = max(progress.highest_quality, self.task.quality(validated.figures))
+        if is_better(validated, progress, self.task):
             progress.best_figures, progress.best_loss = validated.figures, validated.loss
             progress.best_epoch, progress.stale_epochs = progress.epoch, 0
             self.best = {name: tensor.clone() for name, tensor in self.evaluated_model.state_dict().items()}
@@ -333,7 +338,10 @@ class Trainer:
                 images, targets = batches.read(indices, part)
                 images, targets = images.to(self.device), targets.to(self.device)
                 output = model(images, self.task.classes(targets))
-                tally.add(self.objective(output, images, targets, 1.0), self.task.measure(output, targets))
+                errors = None
+                if output.reconstruction is not None:
+                    errors = reconstruction_loss(output.reconstruction, images, weight=1.0, reduction="none")
+                tally.add(self.objective(output, images, targets, 1.0), self.task.measure(output, targets), errors)
         return self.reduce(tally)
 
     def reduce(self, tally: Tally) -> Tally:
@@ -422,8 +430,9 @@ class Trainer:
         progress = Progress.from_dict(values["progress"])
         self.saved_step, self.damage = progress.step, state.damage
         self.best = checkpoint.with_prefix(tensors, "best.") or None
-        sums = torch.tensor(progress.epoch_sums, dtype=torch.float64, device=self.device)
-        self.tally = Tally(sums if self.accelerator.is_main_process else torch.zeros_like(sums), self.task.figures)
+        self.tally = self.new_tally()
+        if self.accelerator.is_main_process:  # older states have fewer sums
+            self.tally.sums[: len(progress.epoch_sums)] = torch.tensor(progress.epoch_sums, dtype=torch.float64)
         return progress
 
     def check_same_start(self) -> None:

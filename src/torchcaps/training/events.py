@@ -14,7 +14,8 @@ class Progress:
 
     Attributes:
         best_figures: what the task measured on validation in the best epoch, such as the accuracy; empty before that.
-        stale_epochs: since then.
+        highest_quality: that any epoch has reached; the best one may be a little below it, see `training.choice`.
+        stale_epochs: since the best.
         epoch_sums: of examples, losses and figures of the epoch that is under way.
     """
 
@@ -25,6 +26,7 @@ class Progress:
     best_figures: dict[str, float] = field(default_factory=dict)
     best_loss: float = math.inf
     best_epoch: int = -1
+    highest_quality: float = -math.inf
     stale_epochs: int = 0
     plateau_factor: float = 1.0
     finished: bool = False
@@ -35,8 +37,9 @@ class Progress:
         """What was saved, after a trip through JSON."""
         values = dict(values)
         if "best_accuracy" in values:  # of a run that was begun before there were other tasks
-            accuracy = values.pop("best_accuracy")
-            values["best_figures"] = {"accuracy": accuracy} if accuracy >= 0 else {}
+            best, highest = values.pop("best_accuracy"), values.pop("highest_accuracy", -1.0)
+            values["best_figures"] = {"accuracy": best} if best >= 0 else {}
+            values["highest_quality"] = max(best, highest)
         return cls(**(values | {"epoch_sums": tuple(values["epoch_sums"])}))
 
 
