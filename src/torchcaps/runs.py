@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,12 @@ from torchcaps.data import (
 from torchcaps.data.load import is_image_folder
 from torchcaps.data.text import TextOptions
 from torchcaps.environment import environment
-from torchcaps.files import lock_folder, sync, temporary_path, whole_file, write_json, writing
 from torchcaps.inputs.images import SCALINGS, Preprocessing
 from torchcaps.losses import reconstruction_loss
 from torchcaps.models import Model, create_model
 from torchcaps.models.registry import MODELS
 from torchcaps.predictor import Predictor, new_predictor
+from torchcaps.storage import lock_folder, sync, temporary_path, whole_file, write_json, writing
 from torchcaps.training import Event, TrainingConfig
 from torchcaps.training.engine import Trainer
 from torchcaps.training.metrics import choose_threshold, confusion_matrix, multi_label_scores
@@ -103,8 +104,8 @@ class RunConfig:
         object.__setattr__(self, "model_options", options)
 
     @classmethod
-    def read(cls, folder: Path) -> "RunConfig":
-        """The configuration of a run folder."""
+    def read(cls, folder: Traversable) -> "RunConfig":
+        """The configuration of a run folder, which may lie in an archive."""
         path = folder / CONFIG
         try:
             values = json.loads(path.read_text(encoding="utf-8"))

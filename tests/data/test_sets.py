@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from torchcaps.data import DataSet, ImageSet, choose_some, split_validation
-from torchcaps.data.sets import with_classes
+from torchcaps.data.labels import with_classes
 
 
 def make_set(labels, num_classes=None, shape=(4, 5)) -> ImageSet:

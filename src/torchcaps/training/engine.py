@@ -21,9 +21,9 @@ from accelerate.state import AcceleratorState
 from torch import Tensor
 
 from torchcaps import schedules
-from torchcaps.files import lock_folder
 from torchcaps.losses import reconstruction_loss
 from torchcaps.models import Model, TextModel
+from torchcaps.storage import lock_folder
 from torchcaps.training import checkpoint
 from torchcaps.training.batches import DROPOUT, Batches, Examples, TextBatches, make_batches, stream_seed
 from torchcaps.training.choice import is_better

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from torchcaps.data.sets import check_labels
+from torchcaps.data.labels import check_labels
 from torchcaps.inputs.texts import TextNotice
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from torchcaps.cli import main
-from torchcaps.files import FolderInUse, NotWritten, lock_folder, whole_file
+from torchcaps.storage import FolderInUse, NotWritten, lock_folder, whole_file
 from torchcaps.training.engine import Trainer
 from training.test_engine import stripes
 
@@ -51,7 +51,7 @@ def test_a_file_is_whole_or_absent(tmp_path):
 
 def test_a_folder_belongs_to_one_process(tmp_path):
     code = (
-        "from pathlib import Path; from torchcaps.files import lock_folder\n"
+        "from pathlib import Path; from torchcaps.storage import lock_folder\n"
         f"with lock_folder(Path({str(tmp_path)!r})): pass"
     )
     with lock_folder(tmp_path):
@@ -62,7 +62,7 @@ def test_a_folder_belongs_to_one_process(tmp_path):
 
 
 def test_a_lock_that_was_taken_away_in_between_does_not_count(tmp_path, monkeypatch):
-    flock = "torchcaps.files.fcntl.flock"
+    flock = "torchcaps.storage.fcntl.flock"
     monkeypatch.setattr(flock, lambda file, kind: (tmp_path / ".lock").unlink())
     with pytest.raises(FolderInUse), lock_folder(tmp_path):
         pass
