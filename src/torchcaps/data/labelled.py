@@ -1,7 +1,7 @@
 """What all labelled sets have in common, and the parts that a source of data has."""
 
 from collections.abc import Sequence
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -18,7 +18,13 @@ class DataNotice(UserWarning):
 
 
 class LabelledSet(Protocol):
-    """What images and texts with labels have in common."""
+    """What images and texts with labels have in common.
+
+    Attributes:
+        kind: what the inputs are called: "image", "text".
+    """
+
+    kind: ClassVar[str]
 
     @property
     def inputs(self) -> Any:

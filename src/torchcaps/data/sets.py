@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import index as as_index
-from typing import Generic, Self
+from typing import ClassVar, Generic, Self
 
 import numpy as np
 
@@ -37,6 +37,8 @@ class ImageSet:
         >>> len(image_set.subset([0, 2]))
         2
     """
+
+    kind: ClassVar[str] = "image"
 
     images: np.ndarray
     labels: np.ndarray
