@@ -14,10 +14,10 @@ from torchcaps.experiments.digits import ROUTINGS, digits_run
 from torchcaps.experiments.harness import Experiment, Row, Scale
 from torchcaps.experiments.pose_parts import WEIGHT
 from torchcaps.experiments.toy_views import entries_of
-from torchcaps.files import write_json
 from torchcaps.inspection import PROPERTIES, follow, probe_poses
 from torchcaps.predictor import load
 from torchcaps.runs import RunConfig, load_run_data
+from torchcaps.storage import write_json
 
 LINE, EVEN, ANGLE = "movement on a line, %", "movement on a line at an even pace, %", "angle between lines, degrees"
 TOLD, WRONG = "slant, thickness and width told, %", "test error, %"

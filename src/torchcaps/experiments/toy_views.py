@@ -13,13 +13,13 @@ from torchcaps.environment import environment
 from torchcaps.experiments.harness import Row, Scale
 from torchcaps.experiments.hinton2018 import CNN_SETTINGS, norb_run
 from torchcaps.experiments.viewpoints import view_parts
-from torchcaps.files import lock_folder, write_json
 from torchcaps.inspection import read_features
 from torchcaps.inspection.probes import fit_map
 from torchcaps.inspection.views import azimuth_of, degrees_between, view_factors
 from torchcaps.models import Model
 from torchcaps.predictor import load
 from torchcaps.runs import CONFIG, ENVIRONMENT, RESULT, RunConfig, new_model, save_model
+from torchcaps.storage import lock_folder, write_json
 from torchcaps.training import Event
 from torchcaps.training.engine import Trainer
 
