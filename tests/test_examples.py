@@ -15,7 +15,7 @@ from torchcaps import nn
 from torchcaps.capsules import Capsules
 from torchcaps.cli import main
 from torchcaps.predictor import load
-from torchcaps.routing import explain, use_backend
+from torchcaps.routing import plan, use_backend
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -133,9 +133,9 @@ def test_the_users_routing_knows_masks_and_competition(own_layer, competition):
 
 def test_the_users_routing_explains_itself_and_refuses_what_it_does_not_know(own_layer):
     layer, children = own_layer("dense"), make_children("dense")
-    explanation = explain(layer.routing, layer.votes(children))
-    assert explanation.algorithm == "attention"
-    assert explanation.chosen == "chunked"
-    assert explanation.reasons["fused"] == "attention routing has no fused kernel"
+    planned = plan(layer.routing, layer.votes(children))
+    assert planned.algorithm == "attention"
+    assert planned.chosen == "chunked"
+    assert planned.reasons["fused"] == "attention routing has no kernel"
     with pytest.raises(TypeError, match="AttentionRouting has no option 'num_iteration'; did you mean"):
         own_layer("dense", num_iteration=2)

@@ -20,8 +20,8 @@ from torchcaps.routing import (
     dynamic_routing,
     em_routing,
     entropy_routing,
-    explain,
     kmeans_routing,
+    plan,
     uniform_routing,
 )
 from torchcaps.routing.em.api import routing_lambdas
@@ -109,7 +109,7 @@ class FunctionRouting(Routing):
         num_parents = len(partial) if isinstance(partial, Tensor) and partial.dim() else 1
         empty = {"device": "meta", "dtype": torch.float32}
         given = {"activations": torch.empty(1, 1, **empty)} if self.weighs_children else {}
-        explain(type(self).function, torch.empty(1, 1, num_parents, 1, **empty), **given, **learned, **self.options)
+        plan(type(self).function, torch.empty(1, 1, num_parents, 1, **empty), **given, **learned, **self.options)
 
     def forward(
         self,

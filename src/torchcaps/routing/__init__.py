@@ -4,7 +4,8 @@
 `xxx_routing(votes, *, options) -> RoutingResult`.
 """
 
-from torchcaps.routing.backend import Explanation, explain, use_backend, why_not
+from torchcaps.routing import solvers as solvers  # registers the backends of this package
+from torchcaps.routing.backend import Backend, Plan, backend_names, plan, register_backend, use_backend, why_not
 from torchcaps.routing.dynamic.api import dynamic_routing
 from torchcaps.routing.em.api import em_routing
 from torchcaps.routing.entropy.api import entropy_routing
@@ -14,14 +15,17 @@ from torchcaps.routing.result import RoutingResult, TraceStep
 from torchcaps.routing.uniform.api import uniform_routing
 
 __all__ = [
-    "Explanation",
+    "Backend",
+    "Plan",
     "RoutingResult",
     "TraceStep",
+    "backend_names",
     "dynamic_routing",
     "em_routing",
     "entropy_routing",
-    "explain",
     "kmeans_routing",
+    "plan",
+    "register_backend",
     "uniform_routing",
     "use_backend",
     "why_not",
