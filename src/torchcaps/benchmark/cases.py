@@ -7,7 +7,8 @@ from typing import Any
 
 from torchcaps.capsules import matrix_side
 from torchcaps.checks import check_choice
-from torchcaps.routing.backend import REFERENCE, backend_names
+from torchcaps.routing import backend_names, find_routing, routing_names
+from torchcaps.routing.backend import REFERENCE
 from torchcaps.windows import Windows, per_axis
 
 FASTEST, *OTHERS = backend_names()  # as this package registers them
@@ -16,10 +17,6 @@ COMPILE, TEXTBOOK = "compile", "textbook"
 HELD_AGAINST = tuple(name for name in (*reversed(OTHERS), FASTEST) if name != REFERENCE)
 VARIANTS = (REFERENCE, COMPILE, *HELD_AGAINST)
 WITH_TEXTBOOK = (TEXTBOOK, *VARIANTS)  # dynamic routing in dense layers also as tutorials write it
-
-# FLOP per entry of a vote, for each pass that a routing makes over it.
-WEIGHTED_SUM, AGREEMENT = 2, 2
-EM_M_STEP, EM_E_STEP = 6, 2  # mean, squared deviation, variance; log-density from the squared deviation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,18 +118,14 @@ class Case:
 
         A vote of D entries costs 2 D K (K is the inner size of its transformation), and routing passes over it: for r
         weighted sums, 2 D r + 2 D (r - 1); for EM with t iterations, 6 D t (mean, squared deviations, variance) +
-        2 D (t - 1) (log-densities). Forward and backward together count three times as much. A routing of one's own
-        counts the votes alone.
+        2 D (t - 1) (log-densities). Forward and backward together count three times as much. A routing that
+        does not tell its cost counts the votes alone.
         """
         inner = self.in_size if self.pose == "vector" else matrix_side(self.in_size)
-        iterations = self.options.get("num_iterations", 3)
-        num_sums = {"uniform": 1, "dynamic": iterations, "entropy": iterations, "kmeans": iterations + 1}
-        if self.routing == "em":
-            routing = EM_M_STEP * iterations + EM_E_STEP * (iterations - 1)
-        elif self.routing in num_sums:
-            routing = WEIGHTED_SUM * num_sums[self.routing] + AGREEMENT * (num_sums[self.routing] - 1)
-        else:
-            routing = 0
+        entry = find_routing(self.routing) if self.routing in routing_names() else None
+        routing = 0
+        if entry is not None and entry.cost is not None:
+            routing = entry.cost((entry.options | self.options).get("num_iterations", 0))
         return self.num_votes * self.out_size * (2 * inner + routing)
 
     def bytes_moved(self) -> int:
