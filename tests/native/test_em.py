@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cases import conv_case, randn
+from support.cases import conv_case, randn
 from torchcaps.capsules import Capsules
 from torchcaps.native import library
 from torchcaps.native.struct import EmOptionsStruct

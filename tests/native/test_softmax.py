@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from cases import conv_case, dense_case, rand, randn
-from situations import amended
+from support.cases import conv_case, dense_case, rand, randn
+from support.situations import amended
 from torchcaps.capsules import Capsules
 from torchcaps.native import library
 from torchcaps.routing import dynamic_routing, entropy_routing, kmeans_routing

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from cases import class_case, conv_case, dense_case, randn
-from situations import SITUATIONS
+from support.cases import class_case, conv_case, dense_case, randn
+from support.situations import SITUATIONS
 from torchcaps.capsules import Capsules
 from torchcaps.native import library
 from torchcaps.routing import em_routing, use_backend, why_not
