@@ -9,7 +9,7 @@ import torch
 from torchcaps.capsules import Capsules
 from torchcaps.native import library
 from torchcaps.native.struct import SoftmaxOptionsStruct, VotesStruct
-from torchcaps.routing import dynamic_routing, em_routing, explain, why_not
+from torchcaps.routing import dynamic_routing, em_routing, plan, why_not
 from torchcaps.routing.ops.softmax import SOFTMAX, SoftmaxOptions
 from torchcaps.routing.ops.votes import lower
 from torchcaps.votes import ConvVotes, DenseVotes
@@ -146,7 +146,7 @@ def test_more_votes_than_32_bits_count(name):
     routing, make, options = MANY_VOTES[name]
     owned, shared, describe = make()
     votes = describe(**owned, **shared)
-    assert explain(routing, votes, **options).votes_bytes > 4 * LIMIT
+    assert plan(routing, votes, **options).votes_bytes > 4 * LIMIT
 
     def solve(backend="fused", **leaves):
         return routing(describe(**leaves), **options, backend=backend)

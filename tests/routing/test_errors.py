@@ -10,8 +10,8 @@ from torchcaps.routing import (
     dynamic_routing,
     em_routing,
     entropy_routing,
-    explain,
     kmeans_routing,
+    plan,
     uniform_routing,
     use_backend,
     why_not,
@@ -245,7 +245,7 @@ def test_backends():
     with raises(ValueError, "backend 'fused' does not take this problem: its kernel starts from zero logits", "'auto'"):
         dynamic_routing(votes, initial_logits=logits, backend="fused")
     with raises(ValueError, "votes must have shape"):
-        explain(dynamic_routing, torch.zeros(3))
+        plan(dynamic_routing, torch.zeros(3))
 
 
 # Descriptions

@@ -292,7 +292,7 @@ def check(problem: Problem) -> tuple[list[str], list[str]]:
     expected = problem.solve("reference")
     wrong = [f"reference: {name} is not finite" for name, value in expected.items() if not value.isfinite().all()]
     answers = {}
-    with patch.multiple("torchcaps.routing.backend", CHUNK_BYTES=1, CHUNK_SHARE_OF_WEIGHTS=0):  # one by one
+    with patch.multiple("torchcaps.routing.solvers", CHUNK_BYTES=1, CHUNK_SHARE_OF_WEIGHTS=0):  # one by one
         for backend in BACKENDS:
             if problem.refusal(backend) is None:
                 answers[backend] = problem.solve(backend)

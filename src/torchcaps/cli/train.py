@@ -72,7 +72,7 @@ class Train:
 
         from torchcaps import runs
         from torchcaps.cli.notices import notices
-        from torchcaps.nn.routing import check_trusted
+        from torchcaps.routing import check_trusted
         from torchcaps.training import Interrupted
         from torchcaps.training.processes import processes
         from torchcaps.training.progress import TrainingProgress

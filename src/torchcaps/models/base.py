@@ -17,8 +17,7 @@ from torchcaps.inputs.images import Preprocessing
 from torchcaps.inputs.source import Source
 from torchcaps.models.loading import check_weights, described_shapes, read_labels
 from torchcaps.models.stems import stem_window
-from torchcaps.nn.routing import check_trusted
-from torchcaps.routing import RoutingResult
+from torchcaps.routing import RoutingResult, check_trusted
 from torchcaps.tasks import ModelOutput, classification
 from torchcaps.votes.sharing import read_options
 from torchcaps.windows import GridWindow

@@ -26,7 +26,7 @@ INSTRUCTION_SETS = ("avx2", "portable")
 FOLDER = Path(os.environ.get("TORCHCAPS_NATIVE") or Path(__file__).parent)
 
 _FAILURES = {
-    1: "out of memory for scratch space: use a smaller batch, or backend='chunked'",
+    1: "out of memory for scratch space: use a smaller batch, or another backend",
     2: "the kernel was given arguments it does not take (this is a bug in torchcaps: please report it)",
 }
 

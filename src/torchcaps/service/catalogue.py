@@ -11,18 +11,17 @@ from torchcaps.models.matrix import MatrixCapsNet
 from torchcaps.models.text import TextCapsules
 from torchcaps.nn.decoder import Decoder
 from torchcaps.predictor import Predictor, load
-from torchcaps.service.requests import MAX_ITERATIONS, Algorithm
+from torchcaps.service.requests import MAX_ITERATIONS, offered_routings
 from torchcaps.service.results import (
     Ability,
     ImageSize,
+    Label,
     MissingModel,
     ModelCard,
     ModelList,
     RoutingOffer,
 )
 from torchcaps.service.tracing import describe
-
-LEAST_ITERATIONS: dict[Algorithm, int | None] = {"dynamic": 1, "em": 1, "entropy": 1, "kmeans": 0, "uniform": None}
 
 
 def shipped_models(run: str | Path | None = None) -> tuple[dict[str, Predictor], dict[str, str]]:
@@ -71,8 +70,13 @@ def list_models(predictors: Mapping[str, Predictor], unavailable: Mapping[str, s
         version=__version__,
         models=[card(name, predictor) for name, predictor in predictors.items()],
         routings=[
-            RoutingOffer(algorithm=name, min_iterations=least, max_iterations=None if least is None else MAX_ITERATIONS)
-            for name, least in LEAST_ITERATIONS.items()
+            RoutingOffer(
+                algorithm=entry.name,
+                label=Label(en=entry.english, zh=entry.chinese),
+                min_iterations=entry.least_iterations if entry.iterates else None,
+                max_iterations=MAX_ITERATIONS if entry.iterates else None,
+            )
+            for entry in offered_routings().values()
         ],
         unavailable=[MissingModel(id=name, reason=reason) for name, reason in unavailable.items()],
     )

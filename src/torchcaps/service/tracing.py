@@ -1,13 +1,12 @@
 """How one image was routed to the classes, in numbers that a page can draw."""
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from torchcaps.nn.routing import EMRouting, FunctionRouting, Routing, create_routing
+from torchcaps.routing import FunctionRouting, Routing, create_routing, entry_of, find_routing
 from torchcaps.service.refusals import Refusal
 from torchcaps.service.requests import RoutingChoice
 from torchcaps.service.results import Plane, RoutingUsed, Step, Trace
@@ -76,33 +75,26 @@ def trace(
 def new_routing(own: Routing, choice: RoutingChoice) -> Routing:
     """The routing that was chosen, with the options and costs of the model's own where it is of the same kind.
 
-    EM on a network that was trained without it has no learned costs: its activations are then shares of the mass.
+    One that learns something has learned nothing on a network of another kind, and takes the options for that: the
+    activations of EM are then shares of the mass.
     """
-    options: dict[str, Any] = {}
+    entry, options = find_routing(choice.algorithm), {}
     if choice.num_iterations is not None:
-        if choice.algorithm == "uniform":
-            raise Refusal("uniform routing has no iterations; leave num_iterations out")
-        if choice.num_iterations == 0 and choice.algorithm != "kmeans":
-            raise Refusal(f"{choice.algorithm} routing needs at least 1 iteration, got 0")
+        if not entry.iterates:
+            raise Refusal(f"{entry.name} routing has no iterations; leave num_iterations out")
+        if choice.num_iterations < entry.least_iterations:
+            least = entry.least_iterations
+            raise Refusal(f"{entry.name} routing needs at least {least} iteration, got {choice.num_iterations}")
         options["num_iterations"] = choice.num_iterations
-    if isinstance(own, FunctionRouting) and choice.algorithm == routing_name(own):
-        options = {**own.options, **options}
-        if isinstance(own, EMRouting):
-            routing = EMRouting(shared_betas=own.shared_betas, **options)
-            routing.beta_a, routing.beta_u = own.beta_a, own.beta_u
-            return routing.eval()
-    elif choice.algorithm == "em":
-        options["activation"] = "mixing"
-    return create_routing(choice.algorithm, **options).eval()
+    if isinstance(own, FunctionRouting) and entry_of(own) is entry:
+        return own.updated(**options).eval()
+    return create_routing(entry.name, **entry.unlearned, **options).eval()
 
 
 def describe(routing: Routing) -> RoutingUsed:
     """Name and number of iterations of a routing."""
-    options = getattr(routing, "options", {})
-    function = getattr(type(routing), "function", None)
-    parameters = {} if function is None else inspect.signature(function).parameters
-    default = parameters["num_iterations"].default if "num_iterations" in parameters else None
-    return RoutingUsed(algorithm=routing_name(routing), num_iterations=options.get("num_iterations", default))
+    num_iterations = getattr(routing, "options", {}).get("num_iterations")
+    return RoutingUsed(algorithm=routing_name(routing), num_iterations=num_iterations)
 
 
 def _summaries(couplings_SIJ: np.ndarray, grid: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:

@@ -12,8 +12,7 @@ from torchcaps.models import Model
 from torchcaps.models.capsnet import VectorCapsNet
 from torchcaps.models.matrix import MatrixCapsNet
 from torchcaps.nn import CapsuleNorm
-from torchcaps.nn.routing import ROUTINGS, EMRouting, FunctionRouting, Routing, UniformRouting
-from torchcaps.routing import RoutingResult
+from torchcaps.routing import EMRouting, FunctionRouting, Routing, RoutingResult, entry_of
 
 # Okabe and Ito's colours, told apart by the colour-blind; every use adds a marker or line style of its own for print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
@@ -139,12 +138,12 @@ def normed(norm: CapsuleNorm, result: RoutingResult) -> np.ndarray:
 
 def with_iterations(routing: Routing, num_iterations: int) -> Routing:
     """The same routing with another number of iterations; uniform coupling has but one."""
-    other = deepcopy(routing)
-    if isinstance(other, FunctionRouting) and not isinstance(other, UniformRouting):
-        other.options = other.options | {"num_iterations": num_iterations}
-    return other
+    if isinstance(routing, FunctionRouting) and "num_iterations" in routing.options:
+        return routing.updated(num_iterations=num_iterations)
+    return deepcopy(routing)
 
 
 def routing_name(routing: Routing) -> str:
     """The name of a routing as users give it; of one of their own, its class."""
-    return next((name for name, kind in ROUTINGS.items() if type(routing) is kind), type(routing).__name__)
+    entry = entry_of(routing)
+    return type(routing).__name__ if entry is None else entry.name

@@ -7,7 +7,7 @@ from support.cases import class_case, conv_case, dense_case, randn
 from support.situations import GRADIENTS, amended, gradcheck
 from support.softmax_checks import DESCRIBED, assert_like_reference, shrunk
 from torchcaps.native import library
-from torchcaps.routing import dynamic_routing, explain, why_not
+from torchcaps.routing import dynamic_routing, plan, why_not
 
 pytestmark = pytest.mark.skipif(library.why_not() is not None, reason=str(library.why_not()))
 
@@ -69,7 +69,7 @@ def test_gradients(name):
 
 
 def test_auto_takes_the_kernel():
-    assert explain(dynamic_routing, dense_case().votes()).chosen == "fused"
+    assert plan(dynamic_routing, dense_case().votes()).chosen == "fused"
 
 
 @pytest.mark.parametrize(
