@@ -18,6 +18,7 @@ FLOORS = {
     "precision": -1,
     "checks": 0,
     "storage": 0,
+    "trust": 0,
     "schedules": 1,
     "windows": 1,
     "capsules": 1,
