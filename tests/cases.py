@@ -86,19 +86,19 @@ def tensor_case(sizes=SIZES) -> Case:
     )
 
 
-def transformation(owners: tuple[int, ...], num_parents: int, pose: str, weights: str, bias: bool, inner=3, outer=4):
+def transformation(owners: tuple[int, ...], num_parents: int, pose: str, sharing: str, bias: bool, inner=3, outer=4):
     """Leaves of a weight (and bias): inner K, outer D, or 2 x 2 matrices."""
     if pose == "matrix":
         inner = outer = 2
     vote_size = outer * (2 if pose == "matrix" else 1)
     leaves = {}
-    if weights == "factorised":
+    if sharing == "factorised":
         middle = 2
         leaves["factor"], leaves["weight"] = randn(*owners, inner, middle), randn(num_parents, middle, outer)
     else:
-        leaves["weight"] = randn(*(owners if weights == "full" else ()), num_parents, inner, outer)
+        leaves["weight"] = randn(*(owners if sharing == "full" else ()), num_parents, inner, outer)
     if bias:
-        leaves["bias"] = randn(*(owners if weights == "full" else ()), num_parents, vote_size)
+        leaves["bias"] = randn(*(owners if sharing == "full" else ()), num_parents, vote_size)
     return leaves, inner * (2 if pose == "matrix" else 1)
 
 
@@ -106,12 +106,12 @@ def pair(weight, factor=None):
     return weight if factor is None else (factor, weight)
 
 
-def linear_case(describe, form, shape, owners, *, num_parents, pose, weights, bias, mask, windows=None, **extra):
+def linear_case(describe, form, shape, owners, *, num_parents, pose, sharing, bias, mask, windows=None, **extra):
     """What dense, convolutional and class votes have in common; `shape` is that of the activations."""
-    leaves, pose_size = transformation(owners, num_parents, pose, weights, bias)
+    leaves, pose_size = transformation(owners, num_parents, pose, sharing, bias)
     leaves = {"poses": randn(*shape, pose_size), "activations": rand(*shape), **leaves}
     mask = random_mask(*shape) if mask else None
-    common = {"pose": pose, "weights": weights}
+    common = {"pose": pose, "sharing": sharing}
 
     def describe_leaves(poses, weight, activations=None, factor=None, bias=None):
         children = poses if activations is None else Capsules(poses, activations)
@@ -124,16 +124,16 @@ def linear_case(describe, form, shape, owners, *, num_parents, pose, weights, bi
     return Case(leaves, describe_leaves, form_leaves, mask=mask, **(windows or {}))
 
 
-def dense_case(*, batch_size=2, num_children=5, num_parents=3, pose="vector", weights="full", bias=True, mask=False):
+def dense_case(*, batch_size=2, num_children=5, num_parents=3, pose="vector", sharing="full", bias=True, mask=False):
     return linear_case(
         DenseVotes, loops.dense_votes, (batch_size, num_children), (num_children,),
-        num_parents=num_parents, pose=pose, weights=weights, bias=bias, mask=mask,
+        num_parents=num_parents, pose=pose, sharing=sharing, bias=bias, mask=mask,
     )  # fmt: skip
 
 
 def conv_case(
     *, batch_size=2, spatial=(6, 4), num_types=2, kernel=(3, 2), stride=(2, 1), num_parents=2,
-    pose="vector", weights="full", bias=True, mask=False, window_mask=False,
+    pose="vector", sharing="full", bias=True, mask=False, window_mask=False,
 ):  # fmt: skip
     """Convolutional votes; with the sizes given here the last row is seen by no window."""
     output = tuple((size - k) // s + 1 for size, k, s in zip(spatial, kernel, stride))
@@ -142,23 +142,23 @@ def conv_case(
         windows["window_mask"] = random_mask(batch_size, *output)
     extra = {"kernel_size": kernel, "stride": stride, "window_mask": windows.get("window_mask")}
 
-    def form(poses, weight, bias, pose, weights):
-        return loops.conv_votes(poses, weight, kernel, stride, bias, pose, weights)
+    def form(poses, weight, bias, pose, sharing):
+        return loops.conv_votes(poses, weight, kernel, stride, bias, pose, sharing)
 
     return linear_case(
         ConvVotes, form, (batch_size, *spatial, num_types), (*kernel, num_types),
-        num_parents=num_parents, pose=pose, weights=weights, bias=bias, mask=mask, windows=windows, **extra,
+        num_parents=num_parents, pose=pose, sharing=sharing, bias=bias, mask=mask, windows=windows, **extra,
     )  # fmt: skip
 
 
 def class_case(
-    *, batch_size=2, spatial=(2, 3), num_types=2, num_parents=3, pose="vector", weights="full", bias=True, mask=False,
+    *, batch_size=2, spatial=(2, 3), num_types=2, num_parents=3, pose="vector", sharing="full", bias=True, mask=False,
     coordinates=True,
 ):  # fmt: skip
-    def form(poses, weight, bias, pose, weights):
-        return loops.class_votes(poses, weight, bias, pose, weights, coordinates)
+    def form(poses, weight, bias, pose, sharing):
+        return loops.class_votes(poses, weight, bias, pose, sharing, coordinates)
 
     return linear_case(
         ClassVotes, form, (batch_size, *spatial, num_types), (num_types,),
-        num_parents=num_parents, pose=pose, weights=weights, bias=bias, mask=mask, coordinates=coordinates,
+        num_parents=num_parents, pose=pose, sharing=sharing, bias=bias, mask=mask, coordinates=coordinates,
     )  # fmt: skip

@@ -150,7 +150,7 @@ def draw(number: int) -> Problem:
         if kind == "tensor":
             return TensorVotes(leaves["votes"], activations=leaves["activations"], **masks)
         weight = (leaves["child factor"], leaves["weight"]) if owner == "factorised" else leaves["weight"]
-        described = {"pose": "matrix" if matrix else "vector", "weights": owner, "bias": leaves.get("bias"), **masks}
+        described = {"pose": "matrix" if matrix else "vector", "sharing": owner, "bias": leaves.get("bias"), **masks}
         capsules = Capsules(leaves["poses"], leaves["activations"])
         if kind == "dense":
             return DenseVotes(capsules, weight, **described)

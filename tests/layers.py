@@ -16,7 +16,7 @@ ROUTINGS = {
     "em": nn.EMRouting,
 }
 POSES = ("vector", "matrix")
-WEIGHTS = ("full", "shared", "factorised")
+SHARINGS = ("full", "shared", "factorised")
 
 # kind -> (class, types or capsules in and out, further arguments, axes of the children)
 KINDS = {
@@ -27,13 +27,13 @@ KINDS = {
 }
 
 
-def make_layer(kind, routing="dynamic", *, pose="vector", weights="full", bias=False, options=None, **arguments):
+def make_layer(kind, routing="dynamic", *, pose="vector", sharing="full", bias=False, options=None, **arguments):
     """A layer in float64 whose parameters are all random, so that none hides behind its start."""
     layer_class, (num_in, num_out), geometry, _ = KINDS[kind]
     in_size, out_size = (3, 5) if pose == "vector" else (4, 4)
     layer = layer_class(
         num_in, num_out, in_size, out_size, routing=ROUTINGS[routing](**(options or {})),
-        pose=pose, weights=weights, bias=bias, **({"dtype": torch.float64} | geometry | arguments),
+        pose=pose, sharing=sharing, bias=bias, **({"dtype": torch.float64} | geometry | arguments),
     )  # fmt: skip
     with torch.no_grad():
         for name, parameter in layer.named_parameters():
@@ -61,20 +61,20 @@ def loop_result(layer, kind, children, *, mask=None, window_mask=None, competiti
     """The layer's result by the loops: a Step whose arrays have the layer's shapes."""
     parameters = {name: parameter.detach().numpy() for name, parameter in layer.named_parameters()}
     weight = parameters["weight"]
-    if layer.weights == "factorised":
+    if layer.sharing == "factorised":
         weight = (parameters["child_weight"], weight)
     if layer.normalise_weights:
         weight = tuple(unit_matrices(part) for part in weight) if isinstance(weight, tuple) else unit_matrices(weight)
     poses, bias = children.poses.detach().numpy(), parameters.get("bias")
     if kind == "dense":
-        votes, child = loops.dense_votes(poses, weight, bias, layer.pose, layer.weights)
+        votes, child = loops.dense_votes(poses, weight, bias, layer.pose, layer.sharing)
         positions = ()
     elif kind == "class":
-        votes, child = loops.class_votes(poses, weight, bias, layer.pose, layer.weights, layer.coordinates)
+        votes, child = loops.class_votes(poses, weight, bias, layer.pose, layer.sharing, layer.coordinates)
         positions = ()
     else:
         kernel, stride = layer.kernel_size, layer.stride
-        votes, child = loops.conv_votes(poses, weight, kernel, stride, bias, layer.pose, layer.weights)
+        votes, child = loops.conv_votes(poses, weight, kernel, stride, bias, layer.pose, layer.sharing)
         positions = tuple((size - k) // s + 1 for size, k, s in zip(poses.shape[1:-2], kernel, stride))
     name = type(layer.routing).__name__
     field = loops.Field(

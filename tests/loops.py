@@ -29,34 +29,34 @@ def apply(pose_entries, matrix, pose):
     return out
 
 
-def vote(pose_entries, owner, j, weight, bias, pose, weights):
+def vote(pose_entries, owner, j, weight, bias, pose, sharing):
     """The vote of a child for parent j; `owner` is the index of what owns a transformation under full weights."""
-    if weights == "factorised":
+    if sharing == "factorised":
         child_factor, parent_factor = weight
         out = apply(apply(pose_entries, child_factor[owner], pose), parent_factor[j], pose)
     else:
-        out = apply(pose_entries, weight[(*owner, j)] if weights == "full" else weight[j], pose)
+        out = apply(pose_entries, weight[(*owner, j)] if sharing == "full" else weight[j], pose)
     if bias is not None:
-        out = out + (bias[(*owner, j)] if weights == "full" else bias[j])
+        out = out + (bias[(*owner, j)] if sharing == "full" else bias[j])
     return out
 
 
-def num_parents(weight, weights):
-    return (weight[1] if weights == "factorised" else weight).shape[-3]
+def num_parents(weight, sharing):
+    return (weight[1] if sharing == "factorised" else weight).shape[-3]
 
 
-def dense_votes(poses, weight, bias=None, pose="vector", weights="full"):
+def dense_votes(poses, weight, bias=None, pose="vector", sharing="full"):
     """poses (B, I, K) -> (B, 1, I, J, D), child (1, I)."""
     batch_size, num_children = poses.shape[:2]
     votes = [
-        [[vote(poses[b, i], (i,), j, weight, bias, pose, weights) for j in range(num_parents(weight, weights))]
+        [[vote(poses[b, i], (i,), j, weight, bias, pose, sharing) for j in range(num_parents(weight, sharing))]
          for i in range(num_children)]
         for b in range(batch_size)
     ]  # fmt: skip
     return np.array(votes)[:, None], np.arange(num_children)[None]
 
 
-def conv_votes(poses, weight, kernel, stride, bias=None, pose="vector", weights="full"):
+def conv_votes(poses, weight, kernel, stride, bias=None, pose="vector", sharing="full"):
     """poses (B, *spatial, C, K) -> (B, S, N, J, D), child (S, N); slots in order (kernel row, kernel column, type)."""
     spatial, num_types = poses.shape[1:-2], poses.shape[-2]
     output = [len(range(0, size - k + 1, s)) for size, k, s in zip(spatial, kernel, stride)]
@@ -68,22 +68,22 @@ def conv_votes(poses, weight, kernel, stride, bias=None, pose="vector", weights=
                 place = tuple(p * s + o for p, s, o in zip(position, stride, offset))
                 for c in range(num_types):
                     child.append(numbers[(*place, c)])
-                    for j in range(num_parents(weight, weights)):
-                        votes.append(vote(poses[(b, *place, c)], (*offset, c), j, weight, bias, pose, weights))
+                    for j in range(num_parents(weight, sharing)):
+                        votes.append(vote(poses[(b, *place, c)], (*offset, c), j, weight, bias, pose, sharing))
     num_positions, num_slots = math.prod(output), math.prod(kernel) * num_types
-    votes = np.array(votes).reshape(poses.shape[0], num_positions, num_slots, num_parents(weight, weights), -1)
+    votes = np.array(votes).reshape(poses.shape[0], num_positions, num_slots, num_parents(weight, sharing), -1)
     return votes, np.array(child).reshape(poses.shape[0], num_positions, num_slots)[0]
 
 
-def class_votes(poses, weight, bias=None, pose="vector", weights="full", coordinates=True):
+def class_votes(poses, weight, bias=None, pose="vector", sharing="full", coordinates=True):
     """poses (B, *spatial, C, K) -> (B, 1, I, J, D), child (1, I); one transformation per type, coordinates added."""
     spatial, num_types = poses.shape[1:-2], poses.shape[-2]
     votes = []
     for b in range(poses.shape[0]):
         for place in np.ndindex(*spatial):
             for c in range(num_types):
-                for j in range(num_parents(weight, weights)):
-                    out = vote(poses[(b, *place, c)], (c,), j, weight, bias, pose, weights)
+                for j in range(num_parents(weight, sharing)):
+                    out = vote(poses[(b, *place, c)], (c,), j, weight, bias, pose, sharing)
                     if coordinates:
                         for axis, (where, size) in enumerate(zip(place, spatial)):
                             side = math.isqrt(len(out))
@@ -91,7 +91,7 @@ def class_votes(poses, weight, bias=None, pose="vector", weights="full", coordin
                             out[entry] += (where + 0.5) / size
                     votes.append(out)
     num_children = math.prod(spatial) * num_types
-    votes = np.array(votes).reshape(poses.shape[0], 1, num_children, num_parents(weight, weights), -1)
+    votes = np.array(votes).reshape(poses.shape[0], 1, num_children, num_parents(weight, sharing), -1)
     return votes, np.arange(num_children)[None]
 
 

@@ -37,16 +37,16 @@ SITUATIONS = {
     "logits": lambda: with_logits(tensor_case()),
     "logits, mask": lambda: with_logits(tensor_case()).given(mask=random_mask(2, 7)),
     "dense full": lambda: dense_case(mask=True),
-    "dense shared": lambda: dense_case(weights="shared", mask=True),
-    "dense factorised": lambda: dense_case(weights="factorised", bias=False),
+    "dense shared": lambda: dense_case(sharing="shared", mask=True),
+    "dense factorised": lambda: dense_case(sharing="factorised", bias=False),
     "dense matrix": lambda: dense_case(pose="matrix"),
     "class": lambda: class_case(mask=True),
     "class matrix": lambda: class_case(pose="matrix"),
     **every("conv", conv_case),
-    **every("conv matrix shared", lambda: conv_case(pose="matrix", weights="shared")),
+    **every("conv matrix shared", lambda: conv_case(pose="matrix", sharing="shared")),
     **every("conv mask", lambda: conv_case(mask=True)),
     **every("conv mask, window mask", lambda: conv_case(mask=True, window_mask=True)),
-    **every("conv logits", lambda: with_logits(conv_case(weights="factorised", window_mask=True))),
+    **every("conv logits", lambda: with_logits(conv_case(sharing="factorised", window_mask=True))),
     **every("conv one window", lambda: conv_case(spatial=(3, 2), num_parents=3)),
     "dense position": lambda: dense_case(mask=True).given(competition="position"),
     "class position": lambda: class_case(mask=True).given(competition="position"),
@@ -115,19 +115,19 @@ GRADIENTS = {
     "plain": lambda: with_logits(tensor_case((1, 4, 3, 2))),
     "mask": lambda: tensor_case((2, 4, 2, 2)).given(mask=random_mask(2, 4)),
     "dense full": lambda: dense_case(num_children=3, num_parents=2, mask=True),
-    "dense factorised matrix": lambda: dense_case(weights="factorised", pose="matrix", num_children=4),
+    "dense factorised matrix": lambda: dense_case(sharing="factorised", pose="matrix", num_children=4),
     "conv window": lambda: conv1d_case(batch_size=1, num_types=1, bias=False, mask=True).given(competition="window"),
     "conv global": lambda: with_logits(
-        conv1d_case(batch_size=1, weights="shared", window_mask=True).given(competition="global")
+        conv1d_case(batch_size=1, sharing="shared", window_mask=True).given(competition="global")
     ),
     "conv position": lambda: conv1d_case(batch_size=1, num_types=1, bias=False, mask=True, window_mask=True).given(
         competition="position"
     ),
     "conv2d position": lambda: with_logits(
-        conv_case(batch_size=1, spatial=(4, 3), num_types=1, weights="shared").given(competition="position")
+        conv_case(batch_size=1, spatial=(4, 3), num_types=1, sharing="shared").given(competition="position")
     ),
     "conv2d global": lambda: conv_case(
-        batch_size=1, spatial=(4, 3), num_types=1, pose="matrix", weights="shared"
+        batch_size=1, spatial=(4, 3), num_types=1, pose="matrix", sharing="shared"
     ).given(competition="global"),
     "class": lambda: class_case(batch_size=1, spatial=(2, 2), num_parents=2),
 }

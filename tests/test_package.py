@@ -42,7 +42,8 @@ FLOORS = {
     "runs": 8,
     "benchmark": 8,
     "experiments": 9,
-    "explorer": 9,
+    "service": 9,
+    "explorer": 9.5,
     "cli": 10,
 }
 

@@ -18,7 +18,7 @@ from torchcaps.votes import DenseVotes
 HALVES = (torch.bfloat16, torch.float16)
 VOTES = {
     "tensor": lambda: tensor_case((3, 5, 2, 4)),
-    "dense": lambda: dense_case(batch_size=3, weights="factorised"),
+    "dense": lambda: dense_case(batch_size=3, sharing="factorised"),
     "conv": lambda: conv_case(batch_size=3, mask=True, window_mask=True),
     "class": lambda: class_case(batch_size=3, pose="matrix"),
 }

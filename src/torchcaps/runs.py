@@ -39,6 +39,7 @@ from torchcaps.training.processes import processes
 from torchcaps.training.text import new_text_model
 from torchcaps.training.tracking import MetricsFile
 from torchcaps.viz import training_report
+from torchcaps.votes.sharing import read_options
 
 CONFIG, ENVIRONMENT, RESULT, MODEL, REPORT = "config.json", "environment.json", "result.json", "model", "report.png"
 MISTAKES = "mistakes.tsv"
@@ -114,7 +115,7 @@ class RunConfig:
             kind = MODELS.get(values["model"])
             old = {} if kind is None else {name: kind.old_options[name] for name in kind.named_options}
             parts = {
-                "model_options": {**old, **values["model_options"]},
+                "model_options": {**old, **read_options(values["model_options"])},
                 "image_size": size,
                 "text": TextOptions(**values.get("text", {})),
                 "training": TrainingConfig.from_dict(values["training"]),

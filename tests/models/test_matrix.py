@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from torchcaps.explorer.examples import EMBEDDED
+from torchcaps.data.load import EMBEDDED
 from torchcaps.inputs.images import Preprocessing
 from torchcaps.models import Model, create_model
 from torchcaps.models.base import CONFIG_FILE

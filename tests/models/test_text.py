@@ -39,10 +39,10 @@ def test_padding_does_not_change_the_answer(name, options, edges):
 
 
 @pytest.mark.parametrize("backend", ["reference", "auto"])
-@pytest.mark.parametrize("weights", ["full", "shared"])
+@pytest.mark.parametrize("sharing", ["full", "shared"])
 @pytest.mark.parametrize("routing", ROUTINGS)
-def test_padding_with_every_routing_and_backend(routing, weights, backend):
-    model, tokens = new_model("text-capsule-b", routing=routing, weights=weights), make_tokens(9, 3, 12)
+def test_padding_with_every_routing_and_backend(routing, sharing, backend):
+    model, tokens = new_model("text-capsule-b", routing=routing, sharing=sharing), make_tokens(9, 3, 12)
     with use_backend(backend):
         together = model(tokens).scores
         alone = torch.cat([model(row[row != 0].unsqueeze(0)).scores for row in tokens])
@@ -53,7 +53,7 @@ def test_padding_gets_no_gradient_and_words_do():
     model, tokens = new_model("text-capsule-a"), make_tokens(9, 6)
     words, lengths = model.embed(tokens)
     words = words.detach().requires_grad_()
-    model.branches[0](words, lengths).activations.sum().backward()
+    model.branches[0].route(words, lengths)["classes"].capsules.activations.sum().backward()
     assert words.grad[1, 6:].abs().max() == 0
     assert (words.grad[1, :6].abs().amax(-1) > 0).all()
 
@@ -199,7 +199,7 @@ def test_wrong_tokens_are_refused():
 
 
 def test_sizes_of_the_paper():
-    model = TextCapsuleA(num_tokens=100, num_classes=6, weights="shared", **PAPER_SIZES)
+    model = TextCapsuleA(num_tokens=100, num_classes=6, sharing="shared", **PAPER_SIZES)
     branch = model.branches[0]
     assert branch.ngrams.conv.weight.shape == (32, 100, 3)
     assert branch.windows.weight.shape == (16, 16, 16)

@@ -24,12 +24,12 @@ ROUTINGS = {
 def dense(**options) -> Case:
     """Several tiles of samples, the last one not full; an odd number of children."""
     options = {"batch_size": 77, "num_children": 11, "num_parents": 5} | options
-    return shrunk(dense_case(weights="shared", bias=False, **options))
+    return shrunk(dense_case(sharing="shared", bias=False, **options))
 
 
 def conv(**options) -> Case:
     """Windows of 12 slots that overlap; the last row is seen by none."""
-    return shrunk(conv_case(batch_size=13, num_parents=7, weights="shared", bias=False, **options))
+    return shrunk(conv_case(batch_size=13, num_parents=7, sharing="shared", bias=False, **options))
 
 
 CASES = {

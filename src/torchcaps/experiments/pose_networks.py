@@ -23,7 +23,7 @@ class PoseNetwork(ImageModel):
 
     Args:
         image_shape, num_classes: see ImageModel.
-        routing, routing_options, weights, decoder_hidden, pose_scale: see VectorCapsNet.
+        routing, routing_options, sharing, decoder_hidden, pose_scale: see VectorCapsNet.
         inner_size: of transformations that are factorised through as many entries: each child has a matrix of its own
             into a space of this size, each class one out of it.
         num_types, pose_size: of the primary capsules.
@@ -41,7 +41,7 @@ class PoseNetwork(ImageModel):
         num_classes: int,
         routing: str = "dynamic",
         routing_options: dict[str, Any] | None = None,
-        weights: str = "full",
+        sharing: str = "full",
         inner_size: int | None = None,
         num_types: int = 16,
         pose_size: int = 8,
@@ -60,13 +60,13 @@ class PoseNetwork(ImageModel):
         std = WEIGHT_STD
         if inner_size is not None:
             self.inner = nn.Parameter(torch.randn(num_children, pose_size, inner_size) / pose_size**0.5)
-            weights, std, pose_size = "shared", WEIGHT_STD * (pose_size / inner_size) ** 0.5, inner_size
+            sharing, std, pose_size = "shared", WEIGHT_STD * (pose_size / inner_size) ** 0.5, inner_size
         if routing == "em":
             routing_options, self.default_loss = EM_OPTIONS | (routing_options or {}), "spread"
         self.class_capsules = DenseCaps(
             *(num_children, num_classes, pose_size, class_size),
             routing=create_routing(routing, **(routing_options or {})),
-            weights=weights,
+            sharing=sharing,
             weight_std=std,
         )
         self.decoder = make_decoder(self, class_size, decoder_hidden, pose_scale)

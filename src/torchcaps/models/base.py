@@ -18,6 +18,7 @@ from torchcaps.models.loading import check_weights, described_shapes, read_label
 from torchcaps.models.stems import stem_window
 from torchcaps.nn.routing import check_trusted
 from torchcaps.routing import RoutingResult
+from torchcaps.votes.sharing import read_options
 from torchcaps.windows import GridWindow
 
 CONFIG_FILE = "config.json"
@@ -233,7 +234,7 @@ class Model(nn.Module, PyTorchModelHubMixin):
         arguments = config.get("arguments")
         if not isinstance(arguments, dict):
             raise ValueError(f"{folder / CONFIG_FILE} does not describe a model of this version: it has no arguments")
-        arguments = {**model_class.old_options, **arguments}
+        arguments = {**model_class.old_options, **read_options(arguments)}
         check_trusted(arguments.get("routing"), str(folder / CONFIG_FILE))
         try:
             labels = read_labels(config["labels"], arguments["num_classes"])

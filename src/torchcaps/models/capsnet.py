@@ -11,6 +11,7 @@ from torchcaps.models.stems import SMALL_STEM_LEAST_SIZE, map_size, small_primar
 from torchcaps.nn import ConvDecoder, DenseCaps, FullyConnectedDecoder, PrimaryCaps, create_routing
 from torchcaps.nn.decoder import Decoder
 from torchcaps.routing import RoutingResult
+from torchcaps.votes.sharing import takes_old_name
 
 # With the margin loss and gradients through the couplings of three iterations EM learned nothing in two epochs of MNIST
 # (89.90 % error, seed 0); with the loss of its authors and couplings that are constants for the gradient it has 1.07 %.
@@ -18,7 +19,7 @@ EM_OPTIONS = {"detach_couplings": True}
 
 # Of CapsNet-Small as it was saved before its decoder could be chosen; it had factorised transformations then.
 FORMER_DECODER: dict[str, Any] = {"decoder_hidden": [128, 256], "pose_scale": 1.0}
-FORMER: dict[str, Any] = {"weights": "factorised", **FORMER_DECODER}
+FORMER: dict[str, Any] = {"sharing": "factorised", **FORMER_DECODER}
 
 
 class VectorCapsNet(ImageModel):
@@ -31,13 +32,14 @@ class VectorCapsNet(ImageModel):
         class_size: entries of a class capsule's pose.
         routing, routing_options: name of the routing (or "package.module:Class") and its options. For "em" the spread
             loss is the default, and the couplings are constants for the gradient.
-        weights: "full", "shared" or "factorised" transformations of the class layer.
+        sharing: "full", "shared" or "factorised" transformations of the class layer.
         weight_std: standard deviation at the start, None for the layer's own.
         reconstruct: have a decoder.
         decoder_hidden: widths of its hidden layers if it is fully connected; None for convolutions.
         pose_scale: of its inputs, see Decoder.
     """
 
+    @takes_old_name
     def __init__(
         self,
         *,
@@ -49,7 +51,7 @@ class VectorCapsNet(ImageModel):
         class_size: int,
         routing: str,
         routing_options: dict[str, Any] | None,
-        weights: str,
+        sharing: str,
         weight_std: float | None,
         reconstruct: bool,
         decoder_hidden: Sequence[int] | None = (512, 1024),
@@ -63,7 +65,7 @@ class VectorCapsNet(ImageModel):
             class_size=class_size,
             routing=routing,
             routing_options=routing_options,
-            weights=weights,
+            sharing=sharing,
             reconstruct=reconstruct,
             **options,
         )
@@ -78,7 +80,7 @@ class VectorCapsNet(ImageModel):
             primary.pose_size,
             class_size,
             routing=create_routing(routing, **(routing_options or {})),
-            weights=weights,
+            sharing=sharing,
             weight_std=weight_std,
         )
         self.decoder: Decoder | None = None
@@ -116,6 +118,7 @@ class CapsNet(VectorCapsNet):
     name = "capsnet"
     least_size = 17
 
+    @takes_old_name
     def __init__(
         self,
         *,
@@ -124,7 +127,7 @@ class CapsNet(VectorCapsNet):
         multi_label: bool = False,
         routing: str = "dynamic",
         routing_options: dict[str, Any] | None = None,
-        weights: str = "full",
+        sharing: str = "full",
         reconstruct: bool = True,
         class_size: int = 16,
     ) -> None:
@@ -137,8 +140,8 @@ class CapsNet(VectorCapsNet):
             class_size=class_size,
             routing=routing,
             routing_options=routing_options,
-            weights=weights,
-            weight_std=0.01 if weights == "full" else None,
+            sharing=sharing,
+            weight_std=0.01 if sharing == "full" else None,
             reconstruct=reconstruct,
         )
 
@@ -163,6 +166,7 @@ class CapsNetSmall(VectorCapsNet):
     reconstruction_weight = 0.005
     old_options: ClassVar[Mapping[str, Any]] = FORMER_DECODER
 
+    @takes_old_name
     def __init__(
         self,
         *,
@@ -171,7 +175,7 @@ class CapsNetSmall(VectorCapsNet):
         multi_label: bool = False,
         routing: str = "dynamic",
         routing_options: dict[str, Any] | None = None,
-        weights: str = "full",
+        sharing: str = "full",
         reconstruct: bool = True,
         class_size: int = 16,
         decoder_hidden: Sequence[int] | None = None,
@@ -186,7 +190,7 @@ class CapsNetSmall(VectorCapsNet):
             class_size=class_size,
             routing=routing,
             routing_options=routing_options,
-            weights=weights,
+            sharing=sharing,
             weight_std=0.05,  # classes start at a length near 0.1, where the margin loss has something to say
             reconstruct=reconstruct,
             decoder_hidden=decoder_hidden,
@@ -211,6 +215,7 @@ class CapsNetShared(VectorCapsNet):
     name = "capsnet-shared"
     least_size = SMALL_STEM_LEAST_SIZE
 
+    @takes_old_name
     def __init__(
         self,
         *,
@@ -219,7 +224,7 @@ class CapsNetShared(VectorCapsNet):
         multi_label: bool = False,
         routing: str = "dynamic",
         routing_options: dict[str, Any] | None = None,
-        weights: str = "shared",
+        sharing: str = "shared",
         reconstruct: bool = False,
         pose_size: int = 32,
         class_size: int = 16,
@@ -233,7 +238,7 @@ class CapsNetShared(VectorCapsNet):
             class_size=class_size,
             routing=routing,
             routing_options=routing_options,
-            weights=weights,
+            sharing=sharing,
             weight_std=0.05,  # larger, and lengths near 1 have no gradient left to come down
             reconstruct=reconstruct,
             decoder_hidden=(128, 256),

@@ -13,6 +13,7 @@ from torchcaps.models.text_base import TextModel
 from torchcaps.nn import ClassCaps, ConvCaps1d, NgramCaps, Routing, create_routing
 from torchcaps.nn.text import TextLSTM, window_mask
 from torchcaps.routing import RoutingResult
+from torchcaps.votes.sharing import takes_old_name
 
 PARTIAL_SHARE = 0.5
 # The pose of a class is this times the mean of the votes for it. A sum over the hundreds of windows of a text leaves
@@ -86,7 +87,7 @@ class TextCapsules(TextModel):
         types: (C, D), capsule types of n-grams and of windows.
         pose_size: d.
         window: K2, n-grams of a window.
-        weights: "full" (one transformation per place in the window and type) or "shared" (one per parent type).
+        sharing: "full" (one transformation per place in the window and type) or "shared" (one per parent type).
         routing, routing_options: of windows and classes.
         noise_class: one more class, outside loss and answer, that may catch words which say nothing.
         leaky: an extra parent with logit 0 joins every softmax and its share is dropped.
@@ -94,6 +95,7 @@ class TextCapsules(TextModel):
         amend: multiply couplings by the activation of the child.
     """
 
+    @takes_old_name
     def __init__(
         self,
         *,
@@ -112,7 +114,7 @@ class TextCapsules(TextModel):
         types: tuple[int, int] = (16, 8),
         pose_size: int = 8,
         window: int = 1,
-        weights: str = "full",
+        sharing: str = "full",
         routing: str = "dynamic",
         routing_options: dict[str, Any] | None = None,
         noise_class: bool = False,
@@ -136,7 +138,7 @@ class TextCapsules(TextModel):
             types=list(types),
             pose_size=pose_size,
             window=window,
-            weights=weights,
+            sharing=sharing,
             routing=routing,
             routing_options=routing_options,
             noise_class=noise_class,
@@ -162,7 +164,7 @@ class TextCapsules(TextModel):
                     pose_size,
                     pose_size,
                     window,
-                    weights=weights,
+                    sharing=sharing,
                     weight_std=0.3,
                     routing=create_routing(routing, **window_options),
                 ),
@@ -171,7 +173,7 @@ class TextCapsules(TextModel):
                     num_classes + noise_class,
                     pose_size,
                     pose_size,
-                    weights=weights,
+                    sharing=sharing,
                     coordinates=False,
                     routing=create_routing(routing, **options),
                 ),
@@ -237,6 +239,7 @@ class TextCapsuleA(TextCapsules):
 
     name = "text-capsule-a"
 
+    @takes_old_name
     def __init__(self, *, ngram_sizes: tuple[int, ...] = (3,), **options: Any) -> None:
         super().__init__(ngram_sizes=ngram_sizes, **options)
 
@@ -246,5 +249,6 @@ class TextCapsuleB(TextCapsules):
 
     name = "text-capsule-b"
 
+    @takes_old_name
     def __init__(self, *, ngram_sizes: tuple[int, ...] = (3, 4, 5), **options: Any) -> None:
         super().__init__(ngram_sizes=ngram_sizes, **options)

@@ -404,7 +404,7 @@ def test_refusals_explain_themselves():
     assert "votes exist already" in why_not(
         "fused", em_routing, randn(2, 3, 5, 4), torch.ones(2, 3).double(), beta_a=0.0, beta_u=0.0
     )
-    case = conv_case(weights="factorised", bias=False)
+    case = conv_case(sharing="factorised", bias=False)
     for competition in ("global", "position"):
         reason = why_not("fused", em_routing, case.votes(), beta_a=0.0, beta_u=0.0, competition=competition)
         assert f"no {competition} competition for convolutional votes with factorised weights" in reason

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from torchcaps.explorer.images import MAX_PNG_BYTES
+from torchcaps.service.images import MAX_PNG_BYTES
 
 MAX_TEXT = 2000  # characters
 MAX_ITERATIONS = 10

@@ -7,12 +7,12 @@ from threading import Event
 import numpy as np
 import pytest
 
-from torchcaps.explorer import Batching, Limits
-from torchcaps.explorer.batching import Batcher, predict_together
-from torchcaps.explorer.images import to_base64
-from torchcaps.explorer.limits import Workers
-from torchcaps.explorer.refusals import Refusal, TooMany, Unavailable, UnknownModel
-from torchcaps.explorer.requests import PredictRequest
+from torchcaps.service import Batching, Limits
+from torchcaps.service.batching import Batcher, predict_together
+from torchcaps.service.images import to_base64
+from torchcaps.service.limits import Workers
+from torchcaps.service.refusals import Refusal, TooMany, Unavailable, UnknownModel
+from torchcaps.service.requests import PredictRequest
 
 TEXTS = ("fine", "a bad film , badly made", "a fine film", "well , well , well , a film that is badly made", "bad")
 
@@ -110,7 +110,7 @@ def test_who_is_alone_does_not_wait(service, monkeypatch):
         waits.append(seconds)
         await sleep(0)
 
-    monkeypatch.setattr("torchcaps.explorer.batching.asyncio.sleep", wait)
+    monkeypatch.setattr("torchcaps.service.batching.asyncio.sleep", wait)
 
     async def work(batcher):
         for _ in range(4):

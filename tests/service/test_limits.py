@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from torchcaps.explorer import Limits, create_app
-from torchcaps.explorer.guard import Guard
-from torchcaps.explorer.limits import Workers
-from torchcaps.explorer.refusals import TooMany, Unavailable
+from torchcaps.service import Limits, create_app
+from torchcaps.service.guard import Guard
+from torchcaps.service.limits import Workers
+from torchcaps.service.refusals import TooMany, Unavailable
 
 NUM_REQUESTS = 200
 

@@ -5,15 +5,13 @@ import pytest
 import torch
 
 from torchcaps.capsules import Capsules
-from torchcaps.data import load_data
-from torchcaps.explorer import Refusal, RoutingChoice, Service, shipped_models
-from torchcaps.explorer.examples import find_examples
-from torchcaps.explorer.images import to_png
-from torchcaps.explorer.tracing import new_routing
 from torchcaps.models import create_model
 from torchcaps.nn import create_routing
 from torchcaps.predictor import new_predictor
 from torchcaps.routing import kmeans_routing
+from torchcaps.service import Refusal, RoutingChoice, Service
+from torchcaps.service.images import to_png
+from torchcaps.service.tracing import new_routing
 from torchcaps.viz import route_classes
 from torchcaps.viz.origins import shares
 
@@ -174,83 +172,6 @@ def test_an_attack_makes_the_true_class_less_likely(service, digit):
     found = service.attack("cnn", image=digit, attack="bim", epsilon=0.1, class_index=6)
     assert found.after.probabilities[6] < found.before.probabilities[6]
     assert found.class_index == 6
-
-
-def test_the_list_of_models(service):
-    found = service.models()
-    cards = {card.id: card for card in found.models}
-    assert cards["capsules"].abilities == ["predict", "explain", "trace", "reconstruct", "attack"]
-    assert cards["matrix"].abilities == ["predict", "explain", "trace", "tree", "attack"]
-    assert cards["cnn"].abilities == ["predict", "attack"]
-    assert cards["bilstm"].abilities == ["predict"]
-    assert cards["multi"].abilities == ["predict", "explain", "trace"]
-    assert (cards["chinese"].language, cards["english"].language, cards["cnn"].language) == ("zh", "en", None)
-    assert (cards["capsules"].scores, cards["cnn"].scores) == ("activations", "probabilities")
-    assert (cards["matrix"].input.channels, cards["matrix"].input.width) == (2, 20)
-    assert dict(found.roles) == {
-        "capsules": "capsules",
-        "rival": "cnn",
-        "matrix": "matrix",
-        "english": "english",
-        "chinese": "chinese",
-    }
-    assert [(missing.id, missing.reason) for missing in found.unavailable] == [("broken", "it is broken")]
-
-
-def test_without_models_there_are_no_roles():
-    found = Service({}).models()
-    assert found.models == []
-    assert set(dict(found.roles).values()) == {None}
-    with pytest.raises(Refusal, match="there are: none"):
-        Service({}).predict("capsules", text="a")
-
-
-def test_what_ships_can_be_asked():
-    predictors, unavailable = shipped_models()
-    assert "capsnet-small-mnist" in predictors
-    assert not unavailable
-    service = Service(predictors)
-    service.warm_up()
-    examples = service.examples("capsnet-small-mnist")
-    answers = [service.predict("capsnet-small-mnist", image=example.image).label for example in examples]
-    assert sum(answer == example.label for answer, example in zip(answers, examples)) >= 19
-    for name in predictors:
-        assert service.examples(name), name
-        assert {example.label for example in service.examples(name)} <= set(predictors[name].labels)
-
-
-def test_a_run_comes_first_and_what_is_damaged_is_named(tmp_path, monkeypatch):
-    model = create_model("capsnet-small", image_shape=(1, 28, 28), num_classes=10)
-    model.save_pretrained(tmp_path / "mine" / "model")
-    shipped = tmp_path / "shipped"
-    (shipped / "torn").mkdir(parents=True)
-    (shipped / "torn" / "config.json").write_text("{")
-    monkeypatch.setattr("torchcaps.explorer.catalogue.SHIPPED", shipped)
-    predictors, unavailable = shipped_models(tmp_path / "mine")
-    assert list(predictors) == ["mine"]
-    assert "is damaged" in unavailable["torn"]
-    assert Service(predictors).models().roles.capsules == "mine"
-
-
-def test_examples_are_test_data_of_every_class(service):
-    found = service.examples("capsules")
-    assert [example.label for example in found] == [str(label) for label in range(10) for _ in range(2)]
-    images = load_data("digits").test.images
-    assert all((images == example.image[..., 0]).all((1, 2)).any() for example in found)
-    toys = service.examples("matrix")
-    assert len(toys) == 20
-    assert toys[0].image.shape == (20, 20, 2)
-    assert {example.label for example in toys} == set(service.predictors["matrix"].labels)
-    texts = {name: service.examples(name) for name in ("english", "chinese")}
-    assert all(example.text.isascii() for example in texts["english"][:3])
-    assert not any(example.text.isascii() for example in texts["chinese"])
-    assert {example.label for example in texts["english"]} == {"negative", "positive"}
-
-
-def test_a_path_in_a_card_is_not_followed(tmp_path):
-    model = create_model("cnn-small", image_shape=(1, 28, 28), num_classes=3)
-    model.card["dataset"] = str(tmp_path)
-    assert find_examples(model) == []
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,9 @@
-"""Which models there are, what each can do, and which does what in the page."""
+"""Which models there are, and what each can do."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from torchcaps import __version__
-from torchcaps.explorer.requests import MAX_ITERATIONS, Algorithm
-from torchcaps.explorer.results import (
-    Ability,
-    ImageSize,
-    MissingModel,
-    ModelCard,
-    ModelList,
-    Roles,
-    RoutingOffer,
-)
-from torchcaps.explorer.tracing import describe
 from torchcaps.inputs.texts import is_chinese
 from torchcaps.models.base import SHIPPED
 from torchcaps.models.capsnet import VectorCapsNet
@@ -22,6 +11,16 @@ from torchcaps.models.matrix import MatrixCapsNet
 from torchcaps.models.text import TextCapsules
 from torchcaps.nn.decoder import Decoder
 from torchcaps.predictor import Predictor, TextPredictor, load
+from torchcaps.service.requests import MAX_ITERATIONS, Algorithm
+from torchcaps.service.results import (
+    Ability,
+    ImageSize,
+    MissingModel,
+    ModelCard,
+    ModelList,
+    RoutingOffer,
+)
+from torchcaps.service.tracing import describe
 
 LEAST_ITERATIONS: dict[Algorithm, int | None] = {"dynamic": 1, "em": 1, "entropy": 1, "kmeans": 0, "uniform": None}
 
@@ -68,11 +67,9 @@ def abilities(predictor: Predictor) -> list[Ability]:
 
 def list_models(predictors: Mapping[str, Predictor], unavailable: Mapping[str, str]) -> ModelList:
     """All models with what is known of them."""
-    cards = [card(name, predictor) for name, predictor in predictors.items()]
     return ModelList(
         version=__version__,
-        models=cards,
-        roles=roles(cards),
+        models=[card(name, predictor) for name, predictor in predictors.items()],
         routings=[
             RoutingOffer(algorithm=name, min_iterations=least, max_iterations=None if least is None else MAX_ITERATIONS)
             for name, least in LEAST_ITERATIONS.items()
@@ -108,29 +105,4 @@ def card(name: str, predictor: Predictor) -> ModelCard:
         routing=None if classes is None else describe(classes.routing),
         pose_size=None if classes is None else classes.out_size,
         abilities=able,
-    )
-
-
-def roles(cards: list[ModelCard]) -> Roles:
-    """The first model for each role."""
-
-    def first(*wanted: bool) -> str | None:
-        return next((found.id for found, is_fit in zip(cards, wanted, strict=True) if is_fit), None)
-
-    capsules = first(*("trace" in found.abilities and "reconstruct" in found.abilities for found in cards))
-    lead = next((found for found in cards if found.id == capsules), None)
-    return Roles(
-        capsules=capsules,
-        rival=first(
-            *(
-                lead is not None
-                and found.routing is None
-                and "attack" in found.abilities
-                and (found.labels, found.input) == (lead.labels, lead.input)
-                for found in cards
-            )
-        ),
-        matrix=first(*("tree" in found.abilities for found in cards)),
-        english=first(*(found.language == "en" and "explain" in found.abilities for found in cards)),
-        chinese=first(*(found.language == "zh" and "explain" in found.abilities for found in cards)),
     )

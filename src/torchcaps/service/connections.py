@@ -6,7 +6,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from torchcaps.explorer.limits import Limits
+from torchcaps.service.limits import Limits
 
 CROWDED = b'{"detail": "too many connections are open; try again in a second"}'
 REFUSAL = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from torchcaps.checks import check_count, check_positive
-from torchcaps.explorer.refusals import TooMany, Unavailable
+from torchcaps.service.refusals import TooMany, Unavailable
 
 Kind = TypeVar("Kind")
 

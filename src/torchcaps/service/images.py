@@ -9,8 +9,8 @@ import numpy as np
 from PIL import Image
 
 from torchcaps.data.folders import upright
-from torchcaps.explorer.refusals import Refusal
 from torchcaps.inputs.images import Preprocessing
+from torchcaps.service.refusals import Refusal
 
 MAX_PNG_BYTES = 2**19
 MAX_SIDE = 1024  # pixels

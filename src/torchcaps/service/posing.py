@@ -3,13 +3,13 @@
 import numpy as np
 
 from torchcaps.data import ImageSet
-from torchcaps.explorer.examples import test_images
-from torchcaps.explorer.images import raw_picture
-from torchcaps.explorer.refusals import Refusal
-from torchcaps.explorer.results import DirectionFound, Member, PoseDirections
 from torchcaps.inspection import Direction, pose_space, read_features
 from torchcaps.inspection.probes import seen_properties
 from torchcaps.models import Model
+from torchcaps.service.held_out import held_out
+from torchcaps.service.images import raw_picture
+from torchcaps.service.refusals import Refusal
+from torchcaps.service.results import DirectionFound, Member, PoseDirections
 
 MOST_THINGS = 400  # of a class that are looked at
 NUM_MEMBERS = 8  # of them that are shown
@@ -24,7 +24,7 @@ def directions(name: str, model: Model, class_index: int) -> PoseDirections:
         model: with a decoder.
         class_index: of the class.
     """
-    part = test_images(model)
+    part = held_out(model)
     if not isinstance(part, ImageSet) or part.is_multi_label:
         raise Refusal(f"there are no test images for {name} here; directions need real things of a class")
     chosen = np.flatnonzero(part.labels == class_index)[:MOST_THINGS]

@@ -17,9 +17,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from torchcaps.cli import main
-from torchcaps.explorer import Batching, Limits, Serving
-from torchcaps.explorer.images import to_base64
-from torchcaps.explorer.metrics import Histogram
+from torchcaps.service import Batching, Limits, Serving
+from torchcaps.service.images import to_base64
+from torchcaps.service.metrics import Histogram
 
 
 @pytest.fixture

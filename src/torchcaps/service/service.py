@@ -1,4 +1,4 @@
-"""What the explorer can do, without the web: models by name, and questions about one image or text."""
+"""What can be asked, without the web: models by name, and questions about one image or text."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,18 +13,20 @@ from torch import Tensor
 
 from torchcaps.attacks import METHODS, perturb
 from torchcaps.capsules import Capsules
-from torchcaps.explorer.catalogue import abilities, list_models
-from torchcaps.explorer.examples import find_examples
-from torchcaps.explorer.explaining import places_of, tree_of
-from torchcaps.explorer.images import raw_picture
-from torchcaps.explorer.posing import directions
-from torchcaps.explorer.refusals import Refusal, UnknownModel
-from torchcaps.explorer.requests import MAX_TEXT, RoutingChoice
-from torchcaps.explorer.results import (
+from torchcaps.inputs.texts import TOKENISERS
+from torchcaps.inspection import decoder_of
+from torchcaps.models import ModelOutput
+from torchcaps.predictor import Predictor, TextPredictor
+from torchcaps.service.catalogue import abilities, list_models
+from torchcaps.service.explaining import places_of, tree_of
+from torchcaps.service.images import raw_picture
+from torchcaps.service.posing import directions
+from torchcaps.service.refusals import Refusal, UnknownModel
+from torchcaps.service.requests import MAX_TEXT, RoutingChoice
+from torchcaps.service.results import (
     Ability,
     Answer,
     Attacked,
-    Example,
     Explanation,
     ModelList,
     PoseDirections,
@@ -34,11 +36,7 @@ from torchcaps.explorer.results import (
     Trace,
     Word,
 )
-from torchcaps.explorer.tracing import trace
-from torchcaps.inputs.texts import TOKENISERS
-from torchcaps.inspection import decoder_of
-from torchcaps.models import ModelOutput
-from torchcaps.predictor import Predictor, TextPredictor
+from torchcaps.service.tracing import trace
 
 Image = np.ndarray | bytes  # uint8 (h, w) or (h, w, c), or a PNG file
 Arguments = ParamSpec("Arguments")
@@ -64,11 +62,11 @@ class Service:
     What is wrong with a question is said by a `Refusal`, which is a ValueError.
 
     Args:
-        predictors: of images or texts, by name; those that come first take the roles in the page.
+        predictors: of images or texts, by name.
         unavailable: reasons why others cannot be used, by name.
 
     Example:
-        >>> from torchcaps.explorer import Service, shipped_models
+        >>> from torchcaps.service import Service, shipped_models
         >>> service = Service(*shipped_models())
         >>> service.predict("capsnet-small-mnist", image=np.zeros((28, 28), np.uint8)).scores.shape
         (10,)
@@ -76,21 +74,12 @@ class Service:
 
     def __init__(self, predictors: Mapping[str, Predictor], unavailable: Mapping[str, str] | None = None) -> None:
         self.predictors, self.unavailable = dict(predictors), dict(unavailable or {})
-        self._examples: dict[str, list[Example]] = {}
         self._directions: dict[tuple[str, int], PoseDirections] = {}
         self._lock = Lock()
 
     def models(self) -> ModelList:
-        """All models, what each can do, and which does what in the page."""
+        """All models, and what each can do."""
         return list_models(self.predictors, self.unavailable)
-
-    def examples(self, model: str) -> list[Example]:
-        """Examples of test data for a model, always the same ones."""
-        predictor = self.find(model, "predict")
-        with self._lock:  # read once
-            if model not in self._examples:
-                self._examples[model] = find_examples(predictor.model)
-        return self._examples[model]
 
     def warm_up(self) -> None:
         """Ask every model once, so that the first question of a user is answered as fast as the next."""
@@ -140,7 +129,7 @@ class Service:
         classes: Sequence[int] | None = None,
         num_points: int = 120,
     ) -> Trace:
-        """How the routing of an image into the classes went on; see `torchcaps.explorer.tracing`."""
+        """How the routing of an image into the classes went on; see `torchcaps.service.tracing`."""
         predictor = self.find(model, "trace")
         for chosen in classes or ():
             self.check_class(predictor, chosen)

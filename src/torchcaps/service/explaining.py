@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from torchcaps.explorer.results import Box, Edge, Node, Places, Tree, Window
 from torchcaps.models import Model
+from torchcaps.service.results import Box, Edge, Node, Places, Tree, Window
 from torchcaps.viz.origins import grid_window, shares
 from torchcaps.viz.parse_tree import LAYERS, ParseNode, parse_tree
 from torchcaps.viz.routed import route_classes

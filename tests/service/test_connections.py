@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import pytest
 import uvicorn
 
-from torchcaps.explorer import Limits, create_app
-from torchcaps.explorer.connections import Configuration
-from torchcaps.explorer.serve import open_socket
+from torchcaps.service import Limits, create_app
+from torchcaps.service.connections import Configuration
+from torchcaps.service.listening import open_socket
 
 SECONDS = 1.0
 HEALTH = b"GET /api/health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"

@@ -5,8 +5,8 @@ import json
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from torchcaps.explorer.limits import Limits
-from torchcaps.explorer.refusals import Failure, Refusal, TooLarge, TooSlow, Unavailable, WrongHost
+from torchcaps.service.limits import Limits
+from torchcaps.service.refusals import Failure, Refusal, TooLarge, TooSlow, Unavailable, WrongHost
 
 # A page of ours loads from here and nowhere else; no other page may frame it.
 POLICY = (

@@ -11,14 +11,14 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from torchcaps.explorer.app import create_app
-from torchcaps.explorer.batching import Batching
-from torchcaps.explorer.connections import Configuration
-from torchcaps.explorer.guard import refuse
-from torchcaps.explorer.limits import Limits
-from torchcaps.explorer.metrics import Metrics
-from torchcaps.explorer.refusals import Unavailable
-from torchcaps.explorer.service import Service
+from torchcaps.service.app import create_app
+from torchcaps.service.batching import Batching
+from torchcaps.service.connections import Configuration
+from torchcaps.service.guard import refuse
+from torchcaps.service.limits import Limits
+from torchcaps.service.metrics import Metrics
+from torchcaps.service.refusals import Unavailable
+from torchcaps.service.service import Service
 
 ALWAYS_ANSWERED = ("/health", "/metrics")  # also while the service ends: they say that it does
 
@@ -36,7 +36,7 @@ class Serving:
         self.limits, self.metrics, self.is_closing = limits or Limits(), Metrics(), False
         if batching is not None:
             batching = replace(batching, on_batch=self.metrics.batches.add)
-        self.app = create_app(service, page=False, limits=self.limits, batching=batching)
+        self.app = create_app(service, limits=self.limits, batching=batching)
         add_reports(self.app, self)
         paths = {str(route.path) for route in self.app.routes if hasattr(route, "path")}
         self.app.add_middleware(Gate, serving=self, paths=paths)

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from torchcaps.explorer.refusals import Refusal
-from torchcaps.explorer.requests import RoutingChoice
-from torchcaps.explorer.results import Plane, RoutingUsed, Step, Trace
 from torchcaps.nn.routing import EMRouting, FunctionRouting, Routing, create_routing
+from torchcaps.service.refusals import Refusal
+from torchcaps.service.requests import RoutingChoice
+from torchcaps.service.results import Plane, RoutingUsed, Step, Trace
 from torchcaps.viz.plane import vote_plane
 from torchcaps.viz.routed import route_classes, routing_name
 

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from torchcaps.data import read_image
-from torchcaps.explorer.images import MAX_PNG_BYTES, from_base64, from_png, raw_picture, to_png
-from torchcaps.explorer.refusals import Refusal
 from torchcaps.inputs.images import Preprocessing
+from torchcaps.service.images import MAX_PNG_BYTES, from_base64, from_png, raw_picture, to_png
+from torchcaps.service.refusals import Refusal
 
 PIXELS = np.arange(48, dtype=np.uint8).reshape(6, 8)
 COLOURS = np.arange(144, dtype=np.uint8).reshape(6, 8, 3)

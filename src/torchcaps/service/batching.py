@@ -9,13 +9,13 @@ from time import perf_counter
 import numpy as np
 
 from torchcaps.checks import check_count, check_positive
-from torchcaps.explorer.images import from_base64
-from torchcaps.explorer.limits import Workers
-from torchcaps.explorer.refusals import Refusal, Unavailable
-from torchcaps.explorer.requests import PredictRequest
-from torchcaps.explorer.results import Prediction
-from torchcaps.explorer.service import Service, answers, check_one, read_image, read_text
 from torchcaps.predictor import TextPredictor
+from torchcaps.service.images import from_base64
+from torchcaps.service.limits import Workers
+from torchcaps.service.refusals import Refusal, Unavailable
+from torchcaps.service.requests import PredictRequest
+from torchcaps.service.results import Prediction
+from torchcaps.service.service import Service, answers, check_one, read_image, read_text
 
 
 @dataclass(frozen=True, kw_only=True)

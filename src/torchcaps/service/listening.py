@@ -6,8 +6,8 @@ from collections.abc import Callable
 import uvicorn
 from fastapi import FastAPI
 
-from torchcaps.explorer.connections import Configuration
-from torchcaps.explorer.limits import Limits
+from torchcaps.service.connections import Configuration
+from torchcaps.service.limits import Limits
 
 PREFERRED_PORT = 8765
 
