@@ -80,6 +80,7 @@ def move_entries(model: Model, image: Tensor, *, offsets: Sequence[float] = OFFS
     return MovedEntries(model.labels[best], offsets, decoded_offsets(decoder, output.poses, best, offsets))
 
 
+@torch.inference_mode()
 def decoded_offsets(decoder: Decoder, poses: Tensor, chosen: int, offsets: Sequence[float]) -> np.ndarray:
     """Images decoded with each entry of one class's pose moved by each offset.
 

@@ -21,14 +21,10 @@ def origin_shares(routed: ClassRouting, chosen: int) -> np.ndarray:
     Shapes:
         (height, width) of the children's grid
     """
-    if len(routed.grid) != 3:
-        raise ValueError(
-            f"places are told where the children of the classes lie on a grid (height, width, types), got {routed.grid}"
-        )
     weighted_ID = routed.masses[-1, :, chosen, None] * routed.votes[:, chosen]
     total_D = weighted_ID.sum(0)
     parts_I = weighted_ID @ total_D / max(float(total_D @ total_D), 1e-30)
-    return 100 * parts_I.reshape(routed.grid).sum(-1)
+    return 100 * parts_I.reshape(routed.image_grid).sum(-1)
 
 
 def seen_window(routes: Routes, depth: int | None = None) -> GridWindow:

@@ -43,6 +43,16 @@ class ClassRouting(NamedTuple):
     grid: tuple[int, ...]
 
     @property
+    def image_grid(self) -> tuple[int, int, int]:
+        """(height, width, types) of the children, where they lie on a grid of an image."""
+        if len(self.grid) != 3:
+            raise ValueError(
+                "places are told where the children of the classes lie on a grid (height, width, types) of an image, "
+                f"got {self.grid}"
+            )
+        return self.grid
+
+    @property
     def strongest(self) -> list[int]:
         """The classes from the most active to the least."""
         return np.argsort(-self.activations[-1], kind="stable").tolist()
@@ -87,8 +97,8 @@ def class_routing(routes: Routes, routing: Routing | None = None) -> ClassRoutin
         >>> class_routing(find_routes(model, torch.rand(1, 28, 28), return_trace=True)).couplings.shape
         (3, 144, 10)
     """
-    name, result = list(routes.results.items())[-1]
-    layer, children, votes = routes.layer(name), result.children, result.votes
+    layer, result = routes.class_layer, list(routes.results.values())[-1]
+    children, votes = result.children, result.votes
     assert children is not None
     assert votes is not None
     if routing is not None:
