@@ -22,6 +22,7 @@ from torchcaps.inspection.routed import ClassRouting, class_routing, remaining_d
 from torchcaps.inspection.routes import Routes, find_routes
 from torchcaps.inspection.words import Reason, WordRouting, word_reasons
 from torchcaps.inspection.yardsticks import class_means, class_principal_pictures, picture_errors
+from torchcaps.windows import GridWindow
 
 __all__ = [
     "PROPERTIES",
@@ -30,6 +31,7 @@ __all__ = [
     "ClassRouting",
     "Direction",
     "Followed",
+    "GridWindow",
     "MovedEntries",
     "ParseNode",
     "ParseTree",
