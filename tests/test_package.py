@@ -25,8 +25,8 @@ FLOORS = {
     "losses": 2,
     "votes": 2,
     "inputs": 1,
-    "native": 3,
-    "environment": 4,
+    "native": 4.3,
+    "environment": 4.5,
     "doctor": 7,
     "routing": 4,
     "nn": 5,
@@ -78,7 +78,9 @@ def test_pictures_only_draw():
 
 
 def test_kernels_never_import_the_specification():
-    for path in SOURCE.rglob("fused*.py"):
+    kernels = [*SOURCE.glob("native/*.py"), *SOURCE.glob("routing/ops/*.py"), *SOURCE.glob("routing/*/lowering.py")]
+    assert len(kernels) > 10
+    for path in kernels:
         imports = [line for line in path.read_text().splitlines() if re.match(r"\s*(from|import) ", line)]
         assert not any("reference import" in line for line in imports), path
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from algorithms import ALL, weighs_by_activation
-from cases import Case, class_case, conv_case, dense_case, tensor_case
-from layers import KINDS, ROUTINGS, make_children, make_layer, scalar
+from support.algorithms import ALL, weighs_by_activation
+from support.cases import Case, class_case, conv_case, dense_case, tensor_case
+from support.layers import KINDS, ROUTINGS, make_children, make_layer, scalar
 from torchcaps import nn
 from torchcaps.capsules import Capsules
 from torchcaps.precision import is_mixed, solved_type

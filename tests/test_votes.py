@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cases import class_case, conv_case, dense_case, rand, randn, random_mask, tensor_case
+from support.cases import class_case, conv_case, dense_case, rand, randn, random_mask, tensor_case
 from torchcaps.capsules import Capsules
 from torchcaps.votes import ClassVotes, ConvVotes, DenseVotes, TensorVotes, as_votes
 

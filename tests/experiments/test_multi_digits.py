@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from digit_files import write_digits
+from support.digit_files import write_digits
 from torchcaps.cli import main
 from torchcaps.data import load_data
 from torchcaps.data.made import TEST, Maker, overlap

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from drawings import stripe
+from support.drawings import stripe
 from torchcaps.inspection import PROPERTIES, follow, image_properties, straightness, transformed
 from torchcaps.inspection.equivariance import TRANSFORMATIONS
 from torchcaps.models import create_model

@@ -8,10 +8,10 @@ import torch
 
 from torchcaps.capsules import Capsules
 from torchcaps.native import library
-from torchcaps.native.lowering import lower
 from torchcaps.native.struct import SoftmaxOptionsStruct, VotesStruct
 from torchcaps.routing import dynamic_routing, em_routing, explain, why_not
-from torchcaps.routing.softmax_kernel import SoftmaxOptions, softmax_routing
+from torchcaps.routing.ops.softmax import SOFTMAX, SoftmaxOptions
+from torchcaps.routing.ops.votes import lower
 from torchcaps.votes import ConvVotes, DenseVotes
 
 pytestmark = pytest.mark.skipif(library.why_not() is not None, reason=str(library.why_not()))
@@ -93,7 +93,7 @@ def test_tables_that_point_outside_are_refused(field, value, batch_size):
     table = getattr(votes.contiguous(), field).clone()
     table.view(-1)[-1] = value
     with pytest.raises(RuntimeError, match="arguments it does not take"):
-        softmax_routing(*votes._replace(**{field: table}), None, False, *SoftmaxOptions(0, 3))
+        SOFTMAX.forward(*votes._replace(**{field: table}), None, None, *SoftmaxOptions(0, 3), False)
 
 
 # More than 2^31 of everything that is counted with 64 bits

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from cases import Case, conv_case, dense_case
-from situations import amended, partially
-from softmax_checks import assert_like_reference, shrunk
+from support.cases import Case, conv_case, dense_case
+from support.situations import amended, partially
+from support.softmax_checks import assert_like_reference, shrunk
 from torchcaps.native import library
 from torchcaps.routing import dynamic_routing, entropy_routing, kmeans_routing
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from layers import KINDS, POSES, ROUTINGS, SHARINGS, loop_result, make_children, make_layer, scalar
+from support.layers import KINDS, POSES, ROUTINGS, SHARINGS, loop_result, make_children, make_layer, scalar
 from torchcaps import nn
 from torchcaps.capsules import Capsules
 from torchcaps.routing import use_backend

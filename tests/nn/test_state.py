@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from layers import KINDS, ROUTINGS, SHARINGS, make_children, make_layer
+from support.layers import KINDS, ROUTINGS, SHARINGS, make_children, make_layer
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)

@@ -1,6 +1,6 @@
-"""Entropy-regularised routing on the fused kernels."""
+"""Entropy-regularised routing as a softmax routing."""
 
-from torchcaps.routing.softmax_kernel import SoftmaxAlgorithm, SoftmaxKernel, SoftmaxOptions
+from torchcaps.routing.ops.softmax import SoftmaxAlgorithm, SoftmaxLowering, SoftmaxOptions
 
 
 def softmax_options(options) -> SoftmaxOptions:
@@ -8,4 +8,4 @@ def softmax_options(options) -> SoftmaxOptions:
     return SoftmaxOptions(algorithm=SoftmaxAlgorithm.ENTROPY.value, num_sums=len(options.alpha), alphas=options.alpha)
 
 
-FUSED = SoftmaxKernel(softmax_options)
+LOWERING = SoftmaxLowering(softmax_options)

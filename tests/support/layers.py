@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-import loops
+from support import loops
 from torchcaps import nn
 from torchcaps.capsules import Capsules
 from torchcaps.schedules import routing_lambda

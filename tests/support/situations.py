@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-import loops
-from cases import Case, class_case, conv_case, dense_case, rand, randn, random_mask, tensor_case
+from support import loops
+from support.cases import Case, class_case, conv_case, dense_case, rand, randn, random_mask, tensor_case
 from torchcaps.routing import RoutingResult
 from torchcaps.routing.competition import KINDS
 from torchcaps.votes import as_votes

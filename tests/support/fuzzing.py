@@ -2,7 +2,7 @@
 
 A problem is drawn from its number alone, so that one that fails can be drawn again. By hand, with a record:
 
-    python tests/fuzzing.py COUNT OUT.json [FIRST]
+    PYTHONPATH=tests python -m support.fuzzing COUNT OUT.json [FIRST]
 """
 
 import json

@@ -1,6 +1,6 @@
-"""K-Means routing on the fused kernels."""
+"""K-Means routing as a softmax routing."""
 
-from torchcaps.routing.softmax_kernel import SoftmaxAlgorithm, SoftmaxKernel, SoftmaxOptions
+from torchcaps.routing.ops.softmax import SoftmaxAlgorithm, SoftmaxLowering, SoftmaxOptions
 
 ALGORITHMS = {"dot": SoftmaxAlgorithm.KMEANS_DOT, "euclidean": SoftmaxAlgorithm.KMEANS_EUCLIDEAN}
 
@@ -11,7 +11,7 @@ def softmax_options(options) -> SoftmaxOptions:
         algorithm=ALGORITHMS[options.metric].value,
         num_sums=options.num_iterations + 1,
         squash_k=options.squash_k,
-        inverse_temperature=options.inverse_temperature,
+        inverse_temperatures=(options.inverse_temperature,) * (options.num_iterations + 1),
     )
 
 
@@ -20,4 +20,4 @@ def why_not_options(options) -> str | None:
     return "its kernel has soft couplings only, hard=True was given" if options.hard else None
 
 
-FUSED = SoftmaxKernel(softmax_options, why_not_options)
+LOWERING = SoftmaxLowering(softmax_options, why_not_options)

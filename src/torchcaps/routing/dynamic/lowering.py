@@ -1,6 +1,6 @@
-"""Dynamic routing on the fused kernels."""
+"""Dynamic routing as a softmax routing."""
 
-from torchcaps.routing.softmax_kernel import SoftmaxAlgorithm, SoftmaxKernel, SoftmaxOptions
+from torchcaps.routing.ops.softmax import SoftmaxAlgorithm, SoftmaxLowering, SoftmaxOptions
 
 
 def softmax_options(options) -> SoftmaxOptions:
@@ -13,4 +13,4 @@ def softmax_options(options) -> SoftmaxOptions:
     )
 
 
-FUSED = SoftmaxKernel(softmax_options)
+LOWERING = SoftmaxLowering(softmax_options)

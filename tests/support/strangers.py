@@ -1,8 +1,10 @@
 """Files from strangers: good ones of every format, and what may be wrong with them.
 
 Whatever is in a file, its reader reads it or says in one sentence which file is wrong; it takes no memory or time for
-what is merely declared, runs no code, and writes nothing but the cache. `python tests/strangers.py MINUTES FILE` goes
-on for so many minutes of CPU time and records what was found.
+what is merely declared, runs no code, and writes nothing but the cache.
+
+`PYTHONPATH=tests python -m support.strangers MINUTES FILE` goes on for so many minutes of CPU time and records what was
+found.
 """
 
 import gzip
@@ -29,7 +31,7 @@ import numpy as np
 from PIL import Image
 
 import torchcaps
-from norb_files import write_pairs
+from support.norb_files import write_pairs
 from torchcaps.data import load_data
 from torchcaps.data.text import read_vectors
 from torchcaps.environment import environment

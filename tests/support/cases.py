@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import loops
+from support import loops
 from torchcaps.capsules import Capsules
 from torchcaps.votes import ClassVotes, ConvVotes, DenseVotes, Votes
 

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from cases import Case
-from situations import CHANGES, SITUATIONS
+from support.cases import Case
+from support.situations import CHANGES, SITUATIONS
 from torchcaps.routing import RoutingResult
 
 # Problems whose votes are described, with the competition and the start that the kernels have.

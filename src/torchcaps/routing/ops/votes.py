@@ -1,19 +1,17 @@
-"""From a description of votes to the tensors a kernel reads."""
+"""From a description of votes to the tensors that kernels read, on the device of the votes."""
 
+from collections.abc import Iterable
 from math import prod
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchcaps.native import library
-from torchcaps.native.struct import VotesStruct, votes_struct
+from torchcaps.routing.competition import KINDS
+from torchcaps.routing.problem import Problem
 from torchcaps.votes import LinearVotes, Votes
 
-__all__ = ["KernelVotes", "lower", "why_not_lower"]
-
-DTYPES = {torch.float32: "f32", torch.float64: "f64"}
-LARGEST_NUMBER = 2**31 - 1  # of csrc/votes.h
+LARGEST_NUMBER = 2**31 - 1  # of children: tables hold int32
 
 
 class KernelVotes(NamedTuple):
@@ -53,49 +51,46 @@ class KernelVotes(NamedTuple):
     def vote_size(self) -> int:
         return self.rows * self.weight.shape[3]
 
+    @property
+    def parent_shape(self) -> tuple[int, int, int]:
+        """(B, S, J)."""
+        return self.poses.shape[0], self.num_windows, self.num_parents
+
+    @property
+    def coupling_shape(self) -> tuple[int, int, int, int]:
+        """(B, S, N, J)."""
+        return self.poses.shape[0], self.num_windows, self.num_slots, self.num_parents
+
     def contiguous(self) -> "KernelVotes":
-        """The same votes in memory that kernels can read."""
+        """The same votes without strides."""
         tensors: dict[str, Any] = {
             name: value.contiguous() for name, value in self._asdict().items() if isinstance(value, Tensor)
         }
         return self._replace(**tensors)
 
-    def struct(self) -> VotesStruct:
-        """The C description; it points into these tensors, which must be contiguous and outlive it."""
-        return votes_struct(
-            self.poses,
-            self.weight,
-            activations_BI=self.activations,
-            bias_NJD=self.bias,
-            offset_ND=self.offset,
-            child_SN=self.child,
-            transform_N=self.transform,
-            child_mask_BI=self.child_mask,
-            window_mask_BS=self.window_mask,
-            rows=self.rows,
-        )
 
-
-def why_not_lower(votes: Votes) -> str | None:
-    """Why no kernel can read these votes, from metadata only; None if one can."""
+def why_not_lower(problem: Problem) -> str | None:
+    """Why no kernel can read the votes of a problem, from metadata only; None if one can."""
+    votes = problem.votes
     if not isinstance(votes, LinearVotes):
         return "the votes exist already, so there is nothing to fuse; describe them (DenseVotes, ConvVotes, ClassVotes)"
-    if votes.poses.device.type != "cpu":
-        return f"the kernels run on the CPU, the votes are on {votes.poses.device}"
-    if votes.poses.dtype not in DTYPES:
-        return f"the kernels take float32 and float64, the votes are {votes.poses.dtype}"
     if 0 in votes.poses.shape:
         return f"there is nothing to route: poses have shape {tuple(votes.poses.shape)}"
     if (num_children := _num_numbered(votes)) > LARGEST_NUMBER:
         return f"the kernels number children with 32 bits: they take {LARGEST_NUMBER:,} of them, not {num_children:,}"
-    return library.why_not()
+    if problem.competition != "window" and _is_factorised_convolution(votes):
+        return f"its kernel has no {problem.competition} competition for convolutional votes with factorised weights"
+    return None
+
+
+def _is_factorised_convolution(votes: Votes) -> bool:
+    """Then every slot is a child of its own to the kernels, and children can no longer compete across windows."""
+    return isinstance(votes, LinearVotes) and votes.windows is not None and votes.child_factor is not None
 
 
 def _num_numbered(votes: LinearVotes) -> int:
     """Children of an example as kernels number them: with factorised weights every slot of a window is one."""
-    if votes.windows is None or votes.child_factor is None:
-        return votes.num_children
-    return prod(votes.positions) * votes.num_slots
+    return prod(votes.positions) * votes.num_slots if _is_factorised_convolution(votes) else votes.num_children
 
 
 def lower(votes: LinearVotes) -> KernelVotes:
@@ -114,12 +109,12 @@ def lower(votes: LinearVotes) -> KernelVotes:
         rows_BNRK = torch.einsum("...ptrk,tkl->...ptrl", rows_BPTRK, factor).flatten(-4, -3)
         poses = rows_BNRK.flatten(-2).flatten(1, -2)
         if child is not None:
-            child = torch.arange(child.numel(), dtype=torch.int32).view_as(child)
+            child = torch.arange(child.numel(), dtype=torch.int32, device=poses.device).view_as(child)
             activations = None if activations is None else votes.slots(activations).flatten(1)
             mask = None if mask is None else votes.slots(mask).flatten(1)
     transform = None
     if (num_transforms := votes.weight.shape[0]) != votes.num_slots:
-        transform = torch.arange(votes.num_slots, dtype=torch.int32) % num_transforms
+        transform = torch.arange(votes.num_slots, dtype=torch.int32, device=poses.device) % num_transforms
     return KernelVotes(
         poses=poses,
         weight=votes.weight,
@@ -132,3 +127,18 @@ def lower(votes: LinearVotes) -> KernelVotes:
         window_mask=None if votes.window_mask is None else votes.window_mask.flatten(1),
         rows=votes.rows,
     )
+
+
+def lower_logits(problem: Problem, votes: KernelVotes) -> Tensor | None:
+    """The logits at the start, (B, S, N, J), or None for zeros."""
+    return None if problem.initial_logits is None else problem.initial_logits.reshape(votes.coupling_shape)
+
+
+def competition_number(problem: Problem) -> int:
+    """Index into KINDS; votes without windows compete in one window."""
+    return KINDS.index("window" if problem.votes.windows is None else problem.competition)
+
+
+def needs_state(values: Iterable[Any]) -> bool:
+    """Whether a backward pass may follow on these arguments."""
+    return torch.is_grad_enabled() and any(isinstance(value, Tensor) and value.requires_grad for value in values)
