@@ -195,7 +195,7 @@ class Show:
     def inputs(self, predictor: "Predictor") -> "Inputs":
         """The image that was asked for and, of a test set, those after it: prepared, with their true classes."""
         from torchcaps.data import ImageSet, read_image
-        from torchcaps.viz.contact_sheet import caption
+        from torchcaps.data.showing import caption
 
         prepare = predictor.model.preprocessing
         if self.image is not None:
