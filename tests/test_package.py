@@ -25,6 +25,7 @@ FLOORS = {
     "losses": 2,
     "votes": 2,
     "inputs": 1,
+    "tasks": 3,
     "native": 4.3,
     "environment": 4.5,
     "doctor": 7,

@@ -22,9 +22,9 @@ class Run(NamedTuple):
     @property
     def model(self) -> str:
         """Its name, also where the run left the choice to the kind of the data."""
-        from torchcaps.runs import DEFAULT_MODELS
+        from torchcaps.runs import KINDS
 
-        return self.config["model"] or DEFAULT_MODELS[self.result.get("kind", "image")]
+        return self.config["model"] or KINDS[self.result.get("kind", "image")].model
 
 
 def seed_folders(results: Path) -> dict[Path, list[Run]]:

@@ -88,7 +88,7 @@ class Classifier(nn.Module):
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """The model's inputs, or raw uint8 images (B, H, W, C) -> probabilities and scores, (B, J) each."""
         output = self.model(inputs if self.preprocessing is None else self.preprocessing(inputs))
-        return self.model.probabilities(output), output.scores
+        return self.model.task.estimate(output), output.scores
 
 
 def export_model(
@@ -169,9 +169,9 @@ def _describe(model: Model, include_preprocessing: bool, input_size: tuple[int, 
         input_type=kind,
         preprocessing=None if include_preprocessing else _preprocessing(model),
         labels=model.labels,
-        multi_label=model.multi_label,
-        threshold=model.threshold,
-        at_least_one=model.at_least_one,
+        multi_label=model.task.multi_label,
+        threshold=model.task.threshold,
+        at_least_one=model.task.at_least_one,
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import index as as_index
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -24,7 +24,13 @@ class DataNotice(UserWarning):
 
 
 class LabelledSet(Protocol):
-    """What images and texts with labels have in common."""
+    """What images and texts with labels have in common.
+
+    Attributes:
+        kind: what the inputs are called: "image", "text".
+    """
+
+    kind: ClassVar[str]
 
     @property
     def inputs(self) -> Any:
@@ -99,6 +105,8 @@ class ImageSet:
         >>> len(image_set.subset([0, 2]))
         2
     """
+
+    kind: ClassVar[str] = "image"
 
     images: np.ndarray
     labels: np.ndarray

@@ -16,7 +16,7 @@ from torchcaps.experiments.harness import Experiment, Row, Scale, row_folder, te
 from torchcaps.experiments.hinton2018 import CNN_SETTINGS, norb_run
 from torchcaps.files import write_json
 from torchcaps.predictor import load
-from torchcaps.runs import CONFIG, ENVIRONMENT, MODEL, RESULT, RunConfig, load_run_data, scores
+from torchcaps.runs import CONFIG, ENVIRONMENT, MODEL, RESULT, RunConfig, load_run_data
 from torchcaps.training import Event
 from torchcaps.viz.attack_curves import AttackCurve, attack_curves
 
@@ -137,7 +137,7 @@ def use_shipped(
     """A run that takes a shipped model instead of training one."""
     predictor, test = load(name), load_run_data(config).test
     assert test is not None
-    result = scores(predictor.predict(test.inputs), test.labels)
+    result = predictor.model.task.score(predictor.predict(test.inputs), test.labels)
     result |= {"num_test": len(test), "seconds": 0.0, "shipped": name}
     write_json(folder / CONFIG, asdict(config))
     write_json(folder / ENVIRONMENT, environment())

@@ -4,7 +4,8 @@ import pytest
 import torch
 from sklearn import metrics
 
-from torchcaps.training.metrics import choose_threshold, confusion_matrix, is_right, multi_label_scores
+from torchcaps.tasks import ModelOutput, OneLabel, SeveralLabels
+from torchcaps.tasks.measures import choose_threshold, confusion_matrix, multi_label_scores
 
 
 def loop(found, truth):
@@ -51,8 +52,9 @@ def test_several_labels_as_scikit_learn_counts_them():
 def test_an_answer_is_right_when_all_its_labels_are():
     probabilities = torch.tensor([[0.9, 0.8, 0.1], [0.9, 0.2, 0.1], [0.5, 0.5, 0.0]])
     targets = torch.tensor([[1, 1, 0], [1, 1, 0], [1, 1, 0]])
-    assert is_right(probabilities, targets).tolist() == [True, False, True]
-    assert is_right(probabilities, torch.tensor([0, 1, 0])).tolist() == [True, False, True]
+    output = ModelOutput(probabilities)
+    assert SeveralLabels(3).measure(output, targets).tolist() == [[True, False, True]]
+    assert OneLabel(3).measure(output, torch.tensor([0, 1, 0])).tolist() == [[True, False, True]]
 
 
 def test_the_threshold_has_the_best_micro_f1():
