@@ -18,7 +18,7 @@ from torchcaps.inspection import (
 )
 from torchcaps.models import ImageModel, Model, create_model
 from torchcaps.nn import CapsuleLayer, ConvCaps2d, DenseCaps, DynamicRouting, NgramCaps, PrimaryCaps
-from torchcaps.predictor import new_predictor
+from torchcaps.predictor import Predictor
 from torchcaps.service import Refusal, Service
 from torchcaps.viz import coupling_strip, parse_tree_page, vote_origins, vote_strip
 
@@ -45,7 +45,7 @@ def forwards(monkeypatch) -> Counter:
 
 def test_one_forward_for_an_explanation_of_a_matrix_network(forwards):
     model = create_model("matrix-capsnet-small", image_shape=(2, 20, 20), num_classes=5, types=(2, 3, 3))
-    service = Service({"matrix": new_predictor(model)})
+    service = Service({"matrix": Predictor(model)})
     image = np.random.default_rng(0).integers(0, 256, (20, 20, 2), dtype=np.uint8)
     explained = service.explain("matrix", image=image)
     assert explained.places is not None
@@ -62,7 +62,7 @@ def test_one_forward_for_the_reasons_of_a_text(forwards):
     word_reasons(model, ["a fine film"])
     assert forwards == once
     forwards.clear()
-    Service({"english": new_predictor(model)}).explain("english", text="a fine film")
+    Service({"english": Predictor(model)}).explain("english", text="a fine film")
     assert forwards == once
 
 
@@ -109,7 +109,7 @@ def test_a_model_of_a_users_own_is_drawn_and_explored():
     for figure in (coupling_strip(routed), vote_strip(routed), vote_origins(routed)):
         assert figure.axes
     assert parse_tree_page(tree, image.numpy()).axes
-    service = Service({"own": new_predictor(model)})
+    service = Service({"own": Predictor(model)})
     picture = np.random.default_rng(0).integers(0, 256, (12, 12), dtype=np.uint8)
     assert service.models().models[0].abilities == ["predict", "explain", "trace", "tree", "attack"]
     assert service.explain("own", image=picture).tree.layers == list(tree.layers)
@@ -126,7 +126,7 @@ def test_what_a_model_of_a_users_own_does_not_tell_is_refused_in_a_sentence():
         return {"middle": parts, "top": model.top.route(parts.capsules.flatten(), return_trace=return_trace)}
 
     model.route = route
-    service, picture = Service({"own": new_predictor(model)}), np.zeros((12, 12), np.uint8)
+    service, picture = Service({"own": Predictor(model)}), np.zeros((12, 12), np.uint8)
     with pytest.raises(Refusal, match="own does not tell what its first capsules see of an image"):
         service.explain("own", image=picture)
     with pytest.raises(Refusal, match=r"places are told where .* got \(48,\)"):
