@@ -23,7 +23,7 @@ def test_a_broken_gradient_is_named():
         train(model)
 
 
-@pytest.mark.parametrize("layer", ["features.0", "primary.conv", "conv2.routing", "class_capsules"])
+@pytest.mark.parametrize("layer", ["features.0", "primary.conv", "conv2.routing", "class_capsules.routing"])
 def test_the_first_layer_that_gives_no_number_is_named(layer):
     model = new_model()
 

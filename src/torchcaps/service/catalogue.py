@@ -4,17 +4,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from torchcaps import __version__
-from torchcaps.inputs.texts import is_chinese
+from torchcaps.attacks.perturb import why_not_attack
 from torchcaps.models.base import SHIPPED
 from torchcaps.models.capsnet import VectorCapsNet
 from torchcaps.models.matrix import MatrixCapsNet
 from torchcaps.models.text import TextCapsules
 from torchcaps.nn.decoder import Decoder
 from torchcaps.predictor import Predictor, load
+from torchcaps.service.questions import QUESTIONS
 from torchcaps.service.requests import MAX_ITERATIONS, Algorithm
 from torchcaps.service.results import (
     Ability,
-    ImageSize,
     MissingModel,
     ModelCard,
     ModelList,
@@ -40,8 +40,7 @@ def shipped_models(run: str | Path | None = None) -> tuple[dict[str, Predictor],
             continue
         try:
             predictor = load(folder)
-            if predictor.kind == "text":
-                predictor.model.preprocessing(["text"])  # its tokeniser may need another package
+            QUESTIONS[predictor.kind].try_out(predictor.model.preprocessing)
             predictors[folder.name] = predictor
         except (ValueError, OSError) as error:
             unavailable[folder.name] = str(error)
@@ -60,7 +59,7 @@ def abilities(predictor: Predictor) -> list[Ability]:
         able.append("reconstruct")
     if isinstance(model, MatrixCapsNet):
         able.append("tree")
-    if model.kind == "image" and not model.task.multi_label:
+    if why_not_attack(model) is None:
         able.append("attack")
     return able
 
@@ -81,17 +80,10 @@ def list_models(predictors: Mapping[str, Predictor], unavailable: Mapping[str, s
 def card(name: str, predictor: Predictor) -> ModelCard:
     """What is known of a model."""
     model, able = predictor.model, abilities(predictor)
-    size = language = None
-    if predictor.kind == "text":
-        language = "zh" if is_chinese(model.preprocessing.vocabulary[:1000]) else "en"
-    else:
-        height, width = model.preprocessing.image_size
-        size = ImageSize(channels=model.preprocessing.channels, height=height, width=width)
     classes = getattr(model, "class_capsules", None)
     return ModelCard(
         id=name,
         title=str(model.card.get("title", name)),
-        kind=model.preprocessing.kind,
         architecture=model.name,
         labels=list(model.labels),
         multi_label=model.task.multi_label,
@@ -99,10 +91,9 @@ def card(name: str, predictor: Predictor) -> ModelCard:
         num_parameters=sum(parameter.numel() for parameter in model.parameters()),
         dataset=model.card.get("dataset"),
         accuracy=model.card.get("accuracy"),
-        input=size,
-        language=language,
         scores="activations" if model.gives_activations else "probabilities",
         routing=None if classes is None else describe(classes.routing),
         pose_size=None if classes is None else classes.out_size,
         abilities=able,
+        **QUESTIONS[predictor.kind].card(model.preprocessing),
     )
