@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from torchcaps import __version__
-from torchcaps.inputs.texts import is_chinese
+from torchcaps.attacks.perturb import why_not_attack
 from torchcaps.inspection.routes import capsule_layers
 from torchcaps.inspection.words import why_no_reasons
 from torchcaps.models import ImageModel, Model
@@ -12,10 +12,10 @@ from torchcaps.models.saving import SHIPPED
 from torchcaps.nn import CapsuleLayer, ConvCaps2d
 from torchcaps.nn.decoder import Decoder
 from torchcaps.predictor import Predictor, load
+from torchcaps.service.questions import QUESTIONS
 from torchcaps.service.requests import MAX_ITERATIONS, offered_routings
 from torchcaps.service.results import (
     Ability,
-    ImageSize,
     Label,
     MissingModel,
     ModelCard,
@@ -40,8 +40,7 @@ def shipped_models(run: str | Path | None = None) -> tuple[dict[str, Predictor],
             continue
         try:
             predictor = load(folder)
-            if predictor.kind == "text":
-                predictor.model.preprocessing(["text"])  # its tokeniser may need another package
+            QUESTIONS[predictor.kind].try_out(predictor.model.preprocessing)
             predictors[folder.name] = predictor
         except (ValueError, OSError) as error:
             unavailable[folder.name] = str(error)
@@ -61,7 +60,7 @@ def abilities(predictor: Predictor) -> list[Ability]:
         able.append("reconstruct")
     if len(layers) > 1 and all(isinstance(layer, ConvCaps2d) for layer in layers[:-1]):
         able.append("tree")
-    if model.kind == "image" and not model.task.multi_label:
+    if why_not_attack(model) is None:
         able.append("attack")
     return able
 
@@ -92,17 +91,10 @@ def list_models(predictors: Mapping[str, Predictor], unavailable: Mapping[str, s
 def card(name: str, predictor: Predictor) -> ModelCard:
     """What is known of a model."""
     model, able = predictor.model, abilities(predictor)
-    size = language = None
-    if predictor.kind == "text":
-        language = "zh" if is_chinese(model.preprocessing.vocabulary[:1000]) else "en"
-    else:
-        height, width = model.preprocessing.image_size
-        size = ImageSize(channels=model.preprocessing.channels, height=height, width=width)
     classes = layers[-1] if (layers := routed_layers(model)) else None
     return ModelCard(
         id=name,
         title=str(model.card.get("title", name)),
-        kind=model.preprocessing.kind,
         architecture=model.name,
         labels=list(model.labels),
         multi_label=model.task.multi_label,
@@ -110,10 +102,9 @@ def card(name: str, predictor: Predictor) -> ModelCard:
         num_parameters=sum(parameter.numel() for parameter in model.parameters()),
         dataset=model.card.get("dataset"),
         accuracy=model.card.get("accuracy"),
-        input=size,
-        language=language,
         scores="activations" if model.gives_activations else "probabilities",
         routing=None if classes is None else describe(classes.routing),
         pose_size=None if classes is None else classes.out_size,
         abilities=able,
+        **QUESTIONS[predictor.kind].card(model.preprocessing),
     )
