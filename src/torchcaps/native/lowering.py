@@ -98,7 +98,7 @@ def _num_numbered(votes: LinearVotes) -> int:
     return prod(votes.positions) * votes.num_slots
 
 
-def lower(votes: LinearVotes, across: bool = False) -> KernelVotes:
+def lower(votes: LinearVotes) -> KernelVotes:
     """The tensors of `votes`, differentiable with respect to poses, weights, bias and activations.
 
     Factorised weights become shared ones: the factor of the child is applied to the poses of each slot, which is
@@ -107,11 +107,7 @@ def lower(votes: LinearVotes, across: bool = False) -> KernelVotes:
     poses, activations, mask, child = votes.poses, votes.activations, votes.mask, None
     if votes.windows is not None:
         child = votes.windows.children(poses.device).to(torch.int32)
-    weight, bias, factor = votes.weight, votes.bias, votes.child_factor
-    if factor is not None and across:
-        weight = torch.einsum("tkl,ojle->tjke", factor, weight)
-        bias = None if bias is None else bias.expand(len(weight), -1, -1)
-    elif factor is not None:
+    if (factor := votes.child_factor) is not None:
         if mask is not None:  # padding may hold anything, NaN too
             poses = torch.where(mask.unsqueeze(-1), poses, torch.zeros_like(poses))
         rows_BPTRK = votes.slots(poses).unflatten(-1, (votes.rows, -1)).unflatten(-3, (-1, factor.shape[0]))
@@ -122,12 +118,12 @@ def lower(votes: LinearVotes, across: bool = False) -> KernelVotes:
             activations = None if activations is None else votes.slots(activations).flatten(1)
             mask = None if mask is None else votes.slots(mask).flatten(1)
     transform = None
-    if (num_transforms := weight.shape[0]) != votes.num_slots:
+    if (num_transforms := votes.weight.shape[0]) != votes.num_slots:
         transform = torch.arange(votes.num_slots, dtype=torch.int32) % num_transforms
     return KernelVotes(
         poses=poses,
-        weight=weight,
-        bias=bias,
+        weight=votes.weight,
+        bias=votes.bias,
         activations=activations,
         offset=votes.offset,
         child=child,

@@ -18,7 +18,6 @@ from torchcaps.capsules import Capsules
 from torchcaps.native import library
 from torchcaps.native.lowering import DTYPES, KernelVotes, lower, why_not_lower
 from torchcaps.native.struct import SoftmaxOptionsStruct, pointer
-from torchcaps.routing.competition import KINDS
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.result import RoutingResult
 from torchcaps.votes import LinearVotes
@@ -68,22 +67,18 @@ class SoftmaxKernel:
         self.why_not_options = why_not_options
 
     def why_not(self, problem: Problem) -> str | None:
+        if problem.competition != "window" and problem.votes.windows is not None:
+            return "its kernel has window competition only"
+        if problem.initial_logits is not None:
+            return "its kernel starts from zero logits, initial_logits were given"
         return self.why_not_options(problem.options) or why_not_lower(problem.votes)
 
     def run(self, problem: Problem) -> RoutingResult:
         assert isinstance(problem.votes, LinearVotes)
-        across = problem.votes.windows is not None and problem.competition != "window"
-        votes = lower(problem.votes, across)
+        votes = lower(problem.votes)
         if not problem.amend:
             votes = votes._replace(activations=None)
-        arguments = (
-            *votes,
-            None if problem.initial_logits is None else problem.initial_logits,
-            problem.partial,
-            problem.leaky,
-            KINDS.index(problem.competition) if across else 0,
-            *self.translate(problem.options),
-        )
+        arguments = (*votes, problem.partial, problem.leaky, *self.translate(problem.options))
         poses_MJD, sums, masses = softmax_routing(*arguments)
         poses = poses_MJD.view(-1, *problem.votes.positions, problem.votes.num_parents, problem.votes.vote_size)
 
@@ -106,10 +101,8 @@ def softmax_routing(
     child_mask: Tensor | None,
     window_mask: Tensor | None,
     rows: int,
-    initial_logits: Tensor | None,
     partial: Tensor | None,
     leaky: bool,
-    competition: int,
     algorithm: int,
     num_sums: int,
     detach: bool,
@@ -129,13 +122,13 @@ def softmax_routing(
     ).contiguous()
     options = SoftmaxOptions(algorithm, num_sums, detach, squash_k, inverse_temperature, alphas)
     out, sums, masses = _empty_results(votes, options)
-    _call("forward", votes, options, partial, leaky, competition, initial_logits, out, sums, masses)
+    _call("forward", votes, options, partial, leaky, out, sums, masses)
     return out, sums, masses
 
 
 @softmax_routing.register_fake
 def _(
-    poses, weight, bias, activations, offset, child, transform, child_mask, window_mask, rows, logits, partial, leaky, comp, *options
+    poses, weight, bias, activations, offset, child, transform, child_mask, window_mask, rows, partial, leaky, *options
 ):
     votes = KernelVotes(poses, weight, bias, activations, offset, child, transform, child_mask, window_mask, rows)
     return _empty_results(votes, SoftmaxOptions(*options))
@@ -157,31 +150,29 @@ def softmax_routing_backward(
     child_mask: Tensor | None,
     window_mask: Tensor | None,
     rows: int,
-    initial_logits: Tensor | None,
     partial: Tensor | None,
     leaky: bool,
-    competition: int,
     algorithm: int,
     num_sums: int,
     detach: bool,
     squash_k: float,
     inverse_temperature: float,
     alphas: Sequence[float],
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of (poses, weight, bias, activations); those that are not `wanted` are empty."""
     votes = KernelVotes(
         poses, weight, bias, activations, offset, child, transform, child_mask, window_mask, rows
     ).contiguous()
     options = SoftmaxOptions(algorithm, num_sums, detach, squash_k, inverse_temperature, alphas)
-    gradients = _empty_gradients((votes.poses, votes.weight, votes.bias, votes.activations, initial_logits), wanted)
+    gradients = _empty_gradients((votes.poses, votes.weight, votes.bias, votes.activations), wanted)
     targets = [gradient if asked else None for gradient, asked in zip(gradients, wanted, strict=True)]
-    _call("backward", votes, options, partial, leaky, competition, initial_logits, sums, masses, grad_out.contiguous(), *targets)
+    _call("backward", votes, options, partial, leaky, sums, masses, grad_out.contiguous(), *targets)
     return gradients
 
 
 @softmax_routing_backward.register_fake
 def _(grad_out, sums, masses, wanted, poses, weight, bias, activations, *rest):
-    return _empty_gradients((poses, weight, bias, activations, rest[6]), wanted)
+    return _empty_gradients((poses, weight, bias, activations), wanted)
 
 
 @torch.library.custom_op("torchcaps::softmax_couplings", mutates_args=())
@@ -198,10 +189,8 @@ def softmax_couplings(
     child_mask: Tensor | None,
     window_mask: Tensor | None,
     rows: int,
-    initial_logits: Tensor | None,
     partial: Tensor | None,
     leaky: bool,
-    competition: int,
     algorithm: int,
     num_sums: int,
     detach: bool,
@@ -216,7 +205,7 @@ def softmax_couplings(
     options = SoftmaxOptions(algorithm, num_sums, detach, squash_k, inverse_temperature, alphas)
     couplings = _empty_couplings(votes)
     last = ctypes.c_int64(num_sums - 1)
-    _call("couplings", votes, options, partial, leaky, competition, initial_logits, sums, masses, last, couplings)
+    _call("couplings", votes, options, partial, leaky, sums, masses, last, couplings)
     return couplings
 
 
@@ -239,10 +228,10 @@ def _differentiate(ctx, grad_out, *_) -> tuple:
     sums, masses, *tensors = ctx.saved_tensors
     rest = iter(tensors)
     inputs = [next(rest) if is_tensor else other for is_tensor, other in zip(ctx.tensors, ctx.others, strict=True)]
-    wanted = [*ctx.needs_input_grad[:4], ctx.needs_input_grad[10]]
+    wanted = list(ctx.needs_input_grad[:4])
     gradients = softmax_routing_backward(grad_out, sums, masses, wanted, *inputs)
     found = [gradient if asked else None for gradient, asked in zip(gradients, wanted, strict=True)]
-    return (*found[:4], *(None for _ in range(6)), found[4], *(None for _ in inputs[11:]))
+    return (*found, *(None for _ in inputs[4:]))
 
 
 def _refuse_double_backward(ctx, *_) -> tuple:
@@ -275,7 +264,7 @@ def _empty_gradients(
         value = inputs[index]
         return inputs[0].new_empty(value.shape if value is not None and wanted[index] else 0)
 
-    return room(0), room(1), room(2), room(3), room(4)
+    return room(0), room(1), room(2), room(3)
 
 
 def _empty_couplings(votes: KernelVotes) -> Tensor:
@@ -288,13 +277,10 @@ def _call(
     options: SoftmaxOptions,
     partial: Tensor | None,
     leaky: bool,
-    competition: int,
-    initial_logits: Tensor | None,
     *arguments: Tensor | ctypes.c_int64 | None,
 ) -> None:
     """Calls torchcaps_softmax_<entry> for the dtype of the votes."""
     votes_struct = votes.struct()
-    logits = None if initial_logits is None else initial_logits.contiguous()
     alphas = (ctypes.c_double * len(options.alphas))(*options.alphas)
     partial = None if partial is None else partial.contiguous()
     options_struct = SoftmaxOptionsStruct(
@@ -303,7 +289,6 @@ def _call(
         leaky=leaky,
         detach=options.detach,
         amend=votes.activations is not None,
-        competition=competition,
         squash_k=options.squash_k,
         inverse_temperature=options.inverse_temperature,
         alphas=ctypes.addressof(alphas),
@@ -317,7 +302,6 @@ def _call(
         f"torchcaps_softmax_{entry}_{DTYPES[votes.poses.dtype]}",
         ctypes.byref(votes_struct),
         ctypes.byref(options_struct),
-        ctypes.c_void_p(pointer(logits)),
         *addresses,
         library.num_threads(),
     )

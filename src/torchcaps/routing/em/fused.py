@@ -24,13 +24,19 @@ class EmKernel:
     """The fused form of EM routing."""
 
     def why_not(self, problem: Problem) -> str | None:
+        if problem.initial_logits is not None:
+            return "its kernel starts from uniform couplings, initial_logits were given"
         reason = why_not_lower(problem.votes)
+        if reason is None and problem.competition != "window" and _is_factorised_convolution(problem.votes):
+            return (
+                f"its kernel has no {problem.competition} competition for convolutional votes with factorised weights"
+            )
         return reason or _why_not_size(problem)
 
     def run(self, problem: Problem) -> RoutingResult:
         description = problem.votes
         assert isinstance(description, LinearVotes)
-        arguments = (*lower(description, description.windows is not None and problem.competition != "window"), problem.initial_logits, problem.options.beta_a, problem.options.beta_u, *kernel_options(problem))
+        arguments = (*lower(description), problem.options.beta_a, problem.options.beta_u, *kernel_options(problem))
         differentiated = torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in arguments)
         keep_state = differentiated or problem.return_trace
         poses_BSJD, activations_BSJ, logits_BSJ, state = em_kernel(*arguments, keep_state)

@@ -50,7 +50,6 @@ def em_kernel(
     child_mask: Tensor | None,
     window_mask: Tensor | None,
     rows: int,
-    initial_logits: Tensor | None,
     beta_a: Tensor,
     beta_u: Tensor,
     sharpness: Sequence[float],
@@ -77,14 +76,14 @@ def em_kernel(
     )
     out_poses, out_activations, out_logits, state = _empty_results(votes, len(sharpness), keep_state)
     kept = state if keep_state else None
-    _call("forward", votes, (beta_a, beta_u, initial_logits), options, out_poses, out_activations, out_logits, kept)
+    _call("forward", votes, (beta_a, beta_u), options, out_poses, out_activations, out_logits, kept)
     return out_poses, out_activations, out_logits, state
 
 
 @em_kernel.register_fake
 def _(poses, weight, bias, activations, offset, child, transform, child_mask, window_mask, rows, *rest):
     votes = KernelVotes(poses, weight, bias, activations, offset, child, transform, child_mask, window_mask, rows)
-    sharpness, keep_state = rest[3], rest[-1]
+    sharpness, keep_state = rest[2], rest[-1]
     return _empty_results(votes, len(sharpness), keep_state)
 
 
@@ -104,7 +103,6 @@ def em_kernel_backward(
     child_mask: Tensor | None,
     window_mask: Tensor | None,
     rows: int,
-    initial_logits: Tensor | None,
     beta_a: Tensor,
     beta_u: Tensor,
     sharpness: Sequence[float],
@@ -115,7 +113,7 @@ def em_kernel_backward(
     activation: int,
     scale_by_mass: bool,
     detach: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of (poses, weight, bias, activations, beta_a, beta_u); that of no bias is empty."""
     votes = KernelVotes(
         poses, weight, bias, activations, offset, child, transform, child_mask, window_mask, rows
@@ -123,18 +121,18 @@ def em_kernel_backward(
     options = EmKernelOptions(
         sharpness, inverse_temperature, eps_var, damping, competition, activation, scale_by_mass, detach
     )
-    to_poses, to_weight, to_bias, to_activations, to_beta_a, to_beta_u, to_logits = _empty_gradients(poses, weight, bias, beta_a, initial_logits)
-    targets = to_poses, to_activations, to_weight, None if bias is None else to_bias, to_beta_a, to_beta_u, None if initial_logits is None else to_logits
+    to_poses, to_weight, to_bias, to_activations, to_beta_a, to_beta_u = _empty_gradients(poses, weight, bias, beta_a)
+    targets = to_poses, to_activations, to_weight, None if bias is None else to_bias, to_beta_a, to_beta_u
     arriving = [
         None if tensor is None else tensor.contiguous() for tensor in (state, grad_poses, grad_activations, grad_logits)
     ]
-    _call("backward", votes, (beta_a, beta_u, initial_logits), options, *arriving, *targets)
-    return to_poses, to_weight, to_bias, to_activations, to_beta_a, to_beta_u, to_logits
+    _call("backward", votes, (beta_a, beta_u), options, *arriving, *targets)
+    return to_poses, to_weight, to_bias, to_activations, to_beta_a, to_beta_u
 
 
 @em_kernel_backward.register_fake
 def _(grad_poses, grad_activations, grad_logits, state, poses, weight, bias, *rest):
-    return _empty_gradients(poses, weight, bias, rest[8], rest[7])
+    return _empty_gradients(poses, weight, bias, rest[7])
 
 
 @torch.library.custom_op("torchcaps::em_couplings", mutates_args=())
@@ -151,7 +149,6 @@ def em_couplings(
     child_mask: Tensor | None,
     window_mask: Tensor | None,
     rows: int,
-    initial_logits: Tensor | None,
     beta_a: Tensor,
     beta_u: Tensor,
     sharpness: Sequence[float],
@@ -175,7 +172,7 @@ def em_couplings(
     )
     couplings, likelihood = _empty_couplings(votes)
     number = ctypes.c_int64(iteration)
-    _call("coupling", votes, (beta_a, beta_u, initial_logits), options, state.contiguous(), number, couplings, likelihood)
+    _call("coupling", votes, (beta_a, beta_u), options, state.contiguous(), number, couplings, likelihood)
     return couplings, likelihood
 
 
@@ -209,12 +206,12 @@ def _differentiate(ctx, grad_poses, grad_activations, grad_logits, _) -> tuple:
         state.new_zeros(shape) if gradient is None else gradient
         for gradient, shape in zip((grad_poses, grad_activations), ctx.shapes, strict=True)
     )
-    to_poses, to_weight, to_bias, to_activations, *to_betas, to_logits = em_kernel_backward(
+    to_poses, to_weight, to_bias, to_activations, *to_betas = em_kernel_backward(
         grad_poses, grad_activations, grad_logits, state, *inputs
     )
     bias, activations = inputs[2], inputs[3]
     found = (to_poses, to_weight, None if bias is None else to_bias, None if activations is None else to_activations)
-    return (*found, *(None for _ in range(6)), None if inputs[10] is None else to_logits, *to_betas, *(None for _ in range(9)))
+    return (*found, *(None for _ in range(6)), *to_betas, *(None for _ in range(9)))
 
 
 def _refuse_double_backward(ctx, *_) -> tuple:
@@ -241,7 +238,7 @@ def _empty_results(votes: KernelVotes, num_iterations: int, keep_state: bool) ->
     )
 
 
-def _empty_gradients(poses: Tensor, weight: Tensor, bias: Tensor | None, beta: Tensor, logits) -> tuple[Tensor, ...]:
+def _empty_gradients(poses: Tensor, weight: Tensor, bias: Tensor | None, beta: Tensor) -> tuple[Tensor, ...]:
     """Contiguous room for the gradients of poses, weight, bias, activations, beta_a and beta_u."""
     return (
         poses.new_empty(poses.shape),
@@ -250,7 +247,6 @@ def _empty_gradients(poses: Tensor, weight: Tensor, bias: Tensor | None, beta: T
         poses.new_empty(poses.shape[:2]),
         poses.new_empty(beta.shape),
         poses.new_empty(beta.shape),
-        poses.new_empty(0 if logits is None else logits.shape),
     )
 
 
@@ -265,13 +261,13 @@ def _empty_couplings(votes: KernelVotes) -> tuple[Tensor, Tensor]:
 def _call(
     entry: str,
     votes: KernelVotes,
-    betas: tuple[Tensor, Tensor, Tensor | None],
+    betas: tuple[Tensor, Tensor],
     options: EmKernelOptions,
     *arguments: Tensor | ctypes.c_int64 | None,
 ) -> None:
     """Calls torchcaps_em_<entry> for the dtype of the votes."""
     votes_struct = votes.struct()
-    beta_a, beta_u, logits = (None if beta is None else beta.contiguous() for beta in betas)
+    beta_a, beta_u = (beta.contiguous() for beta in betas)
     sharpness, inverse_temperature = (
         (ctypes.c_double * len(values))(*values) for values in (options.sharpness, options.inverse_temperature)
     )
@@ -287,7 +283,6 @@ def _call(
         inverse_temperature=ctypes.addressof(inverse_temperature),
         beta_a=pointer(beta_a),
         beta_u=pointer(beta_u),
-        initial_logits=pointer(logits),
     )
     addresses = [
         argument if isinstance(argument, ctypes.c_int64) else ctypes.c_void_p(pointer(argument))
