@@ -46,7 +46,7 @@ class MultiInterest(torch.nn.Module):
         has = torch.arange(self.max_interests) < per_user[:, None]
         logits = torch.randn(*mask.shape, self.max_interests)
         logits = torch.where(has.unsqueeze(1), logits, ABSENT)
-        votes = DenseVotes(poses, self.map.expand(self.max_interests, SIZE, SIZE), weights="shared", mask=mask)
+        votes = DenseVotes(poses, self.map.expand(self.max_interests, SIZE, SIZE), sharing="shared", mask=mask)
         return dynamic_routing(votes, initial_logits=logits).capsules
 
     def forward(self, history: Tensor, mask: Tensor, target: Tensor | None = None) -> Tensor:

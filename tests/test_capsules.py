@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import loops
-from cases import randn
+from support import loops
+from support.cases import randn
 from torchcaps.capsules import Capsules, check_capsules, length, matrix_side, normalise, squash
 
 FUNCTIONS = {"squash": squash, "normalise": normalise, "length": length}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from layers import KINDS, POSES, make_children, scalar
+from support.layers import KINDS, POSES, make_children, scalar
 from torchcaps import nn
 from torchcaps.capsules import Capsules
 from torchcaps.cli import main

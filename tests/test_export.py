@@ -12,11 +12,11 @@ import torch
 from models.test_models import COMBINATIONS, small
 from torchcaps import export
 from torchcaps.cli import main
-from torchcaps.encoding import TextEncoding
 from torchcaps.export import METADATA, ExportError, export_model
+from torchcaps.inputs.images import Preprocessing
+from torchcaps.inputs.texts import TextEncoding
 from torchcaps.models import create_model, list_models
 from torchcaps.nn.routing import ROUTINGS
-from torchcaps.preprocessing import Preprocessing
 
 TEXTS = [("text-cnn", {}), ("text-no-routing", {})]
 TEXTS += [(name, {"routing": routing}) for name in ("text-capsule-a", "text-capsule-b") for routing in sorted(ROUTINGS)]

@@ -24,10 +24,9 @@ FLOORS = {
     "clustering": 2,
     "losses": 2,
     "votes": 2,
-    "preprocessing": 1,
-    "encoding": 1,
-    "native": 3,
-    "environment": 4,
+    "inputs": 1,
+    "native": 4.3,
+    "environment": 4.5,
     "doctor": 7,
     "routing": 4,
     "nn": 5,
@@ -43,7 +42,8 @@ FLOORS = {
     "runs": 8,
     "benchmark": 8,
     "experiments": 9,
-    "explorer": 9,
+    "service": 9,
+    "explorer": 9.5,
     "cli": 10,
 }
 
@@ -71,7 +71,9 @@ def test_imports_point_one_way():
 
 
 def test_kernels_never_import_the_specification():
-    for path in SOURCE.rglob("fused*.py"):
+    kernels = [*SOURCE.glob("native/*.py"), *SOURCE.glob("routing/ops/*.py"), *SOURCE.glob("routing/*/lowering.py")]
+    assert len(kernels) > 10
+    for path in kernels:
         imports = [line for line in path.read_text().splitlines() if re.match(r"\s*(from|import) ", line)]
         assert not any("reference import" in line for line in imports), path
 

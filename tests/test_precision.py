@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from algorithms import ALL, weighs_by_activation
-from cases import Case, class_case, conv_case, dense_case, tensor_case
-from layers import KINDS, ROUTINGS, make_children, make_layer, scalar
+from support.algorithms import ALL, weighs_by_activation
+from support.cases import Case, class_case, conv_case, dense_case, tensor_case
+from support.layers import KINDS, ROUTINGS, make_children, make_layer, scalar
 from torchcaps import nn
 from torchcaps.capsules import Capsules
 from torchcaps.precision import is_mixed, solved_type
@@ -18,7 +18,7 @@ from torchcaps.votes import DenseVotes
 HALVES = (torch.bfloat16, torch.float16)
 VOTES = {
     "tensor": lambda: tensor_case((3, 5, 2, 4)),
-    "dense": lambda: dense_case(batch_size=3, weights="factorised"),
+    "dense": lambda: dense_case(batch_size=3, sharing="factorised"),
     "conv": lambda: conv_case(batch_size=3, mask=True, window_mask=True),
     "class": lambda: class_case(batch_size=3, pose="matrix"),
 }

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import torchcaps
-from norb_files import write_pairs
+from support.norb_files import write_pairs
 from torchcaps import runs
 from torchcaps.cli import main
 from torchcaps.data import Augmentation, load_data

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cases import class_case, conv_case, dense_case, rand, randn, random_mask, tensor_case
+from support.cases import class_case, conv_case, dense_case, rand, randn, random_mask, tensor_case
 from torchcaps.capsules import Capsules
 from torchcaps.votes import ClassVotes, ConvVotes, DenseVotes, TensorVotes, as_votes
 
@@ -29,11 +29,11 @@ def formed(case):
 
 
 @pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
-@pytest.mark.parametrize("weights", ["full", "shared", "factorised"])
+@pytest.mark.parametrize("sharing", ["full", "shared", "factorised"])
 @pytest.mark.parametrize("pose", ["vector", "matrix"])
 @pytest.mark.parametrize("name", MAKERS)
-def test_votes(name, pose, weights, bias):
-    case = MAKERS[name](pose=pose, weights=weights, bias=bias)
+def test_votes(name, pose, sharing, bias):
+    case = MAKERS[name](pose=pose, sharing=sharing, bias=bias)
     votes = case.votes()
     expected = formed(case)
     torch.testing.assert_close(votes.materialise(), expected)
@@ -42,18 +42,18 @@ def test_votes(name, pose, weights, bias):
     assert votes.positions == case.positions
 
 
-@pytest.mark.parametrize("weights", ["full", "shared", "factorised"])
+@pytest.mark.parametrize("sharing", ["full", "shared", "factorised"])
 @pytest.mark.parametrize("name", MAKERS)
-def test_votes_of_masked_children_are_zero(name, weights):
-    case = MAKERS[name](weights=weights, mask=True)
+def test_votes_of_masked_children_are_zero(name, sharing):
+    case = MAKERS[name](sharing=sharing, mask=True)
     torch.testing.assert_close(case.votes().materialise(), formed(case))
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (3, 7, 1), (1, 1, 7), (2, 63, 3)], ids=str)
-@pytest.mark.parametrize("weights", ["full", "shared", "factorised"])
-def test_odd_sizes(sizes, weights):
+@pytest.mark.parametrize("sharing", ["full", "shared", "factorised"])
+def test_odd_sizes(sizes, sharing):
     batch_size, num_children, num_parents = sizes
-    case = dense_case(batch_size=batch_size, num_children=num_children, num_parents=num_parents, weights=weights)
+    case = dense_case(batch_size=batch_size, num_children=num_children, num_parents=num_parents, sharing=sharing)
     torch.testing.assert_close(case.votes().materialise(), formed(case))
 
 
@@ -184,9 +184,9 @@ def test_activations_and_mask_come_from_the_call_or_the_description():
 
 
 @pytest.mark.parametrize("name", ["dense", "conv1d", "class2d"])
-@pytest.mark.parametrize("weights", ["full", "factorised"])
-def test_gradients(name, weights):
-    case = MAKERS[name](batch_size=1, weights=weights, mask=True)
+@pytest.mark.parametrize("sharing", ["full", "factorised"])
+def test_gradients(name, sharing):
+    case = MAKERS[name](batch_size=1, sharing=sharing, mask=True)
     names = [name for name in case.leaves if name != "activations"]
 
     def form(*leaves):
@@ -204,17 +204,17 @@ WRONG = {
         lambda: DenseVotes(POSES, WEIGHT, pose="vectors"),
         r"pose must be one of 'vector', 'matrix', got 'vectors'; did you mean 'vector'\?",
     ),
-    "weights": (
-        lambda: DenseVotes(POSES, WEIGHT, weights="factorized"),
-        r"weights must be one of 'full', 'shared', 'factorised', got 'factorized'; did you mean 'factorised'\?",
+    "sharing": (
+        lambda: DenseVotes(POSES, WEIGHT, sharing="factorized"),
+        r"sharing must be one of 'full', 'shared', 'factorised', got 'factorized'; did you mean 'factorised'\?",
     ),
-    "weights of a kernel": (lambda: ConvVotes(MAP, KERNEL, weights="ful"), "weights must be one of .*, got 'ful'"),
+    "weights of a kernel": (lambda: ConvVotes(MAP, KERNEL, sharing="ful"), "sharing must be one of .*, got 'ful'"),
     "axes of full": (
         lambda: DenseVotes(POSES, WEIGHT[0]),
         r"full weight must have shape \(I, J, K, D\), got \(4, 3, 6\)",
     ),
     "axes of shared": (
-        lambda: DenseVotes(POSES, WEIGHT, weights="shared"),
+        lambda: DenseVotes(POSES, WEIGHT, sharing="shared"),
         r"shared weight must have shape \(J, K, D\), got \(5, 4, 3, 6\)",
     ),
     "children": (
@@ -226,11 +226,11 @@ WRONG = {
         r"weight must have shape \(I, J, K, D\) = \(5, 4, 2, 6\), got \(5, 4, 3, 6\)",
     ),
     "factor": (
-        lambda: DenseVotes(POSES, (torch.zeros(4, 3, 2), torch.zeros(4, 2, 6)), weights="factorised"),
+        lambda: DenseVotes(POSES, (torch.zeros(4, 3, 2), torch.zeros(4, 2, 6)), sharing="factorised"),
         r"child factor must have shape \(I, K, K'\) = \(5, 3, 2\), got \(4, 3, 2\)",
     ),
     "inner size": (
-        lambda: DenseVotes(POSES, (torch.zeros(5, 3, 2), torch.zeros(4, 3, 6)), weights="factorised"),
+        lambda: DenseVotes(POSES, (torch.zeros(5, 3, 2), torch.zeros(4, 3, 6)), sharing="factorised"),
         r"weight must have shape \(J, K, D\) = \(4, 2, 6\), got \(4, 3, 6\)",
     ),
     "square pose": (lambda: DenseVotes(POSES, WEIGHT, pose="matrix"), "needs a square number of entries.*got 3"),
@@ -251,7 +251,7 @@ WRONG = {
         r"without the last axis, \(2, 5\), got \(2, 4\)",
     ),
     "kernel size": (
-        lambda: ConvVotes(MAP, torch.zeros(5, 4, 7), weights="shared"),
+        lambda: ConvVotes(MAP, torch.zeros(5, 4, 7), sharing="shared"),
         "shared weights do not show the kernel size; give kernel_size",
     ),
     "kernel too large": (
@@ -300,18 +300,18 @@ WRONG_TYPES = {
         "bias has dtype torch.float64 but poses has torch.float32",
     ),
     "factor dtype": (
-        lambda: DenseVotes(POSES, (torch.zeros(5, 3, 2).double(), torch.zeros(4, 2, 6)), weights="factorised"),
+        lambda: DenseVotes(POSES, (torch.zeros(5, 3, 2).double(), torch.zeros(4, 2, 6)), sharing="factorised"),
         "child factor has dtype torch.float64 but poses has torch.float32",
     ),
     "integer weight": (lambda: DenseVotes(POSES, WEIGHT.long()), "weight must be floating point, got torch.int64"),
     "integer poses": (lambda: DenseVotes(POSES.long(), WEIGHT), "poses must be floating point, got torch.int64"),
     "no pair": (
-        lambda: DenseVotes(POSES, WEIGHT, weights="factorised"),
+        lambda: DenseVotes(POSES, WEIGHT, sharing="factorised"),
         r"factorised weights are a pair \(one factor per child, one per parent\)",
     ),
     "pair": (lambda: DenseVotes(POSES, (WEIGHT, WEIGHT)), "full weights are one tensor, got tuple"),
     "pair of kernels": (lambda: ConvVotes(MAP, (KERNEL, KERNEL)), "full weights are one tensor, got tuple"),
-    "no pair of kernels": (lambda: ConvVotes(MAP, KERNEL, weights="factorised"), "factorised weights are a pair"),
+    "no pair of kernels": (lambda: ConvVotes(MAP, KERNEL, sharing="factorised"), "factorised weights are a pair"),
     "list": (lambda: as_votes([1.0]), r"votes must be a tensor \(B, I, J, D\) or a description .* got list"),
     "activations dtype": (
         lambda: as_votes(torch.zeros(2, 5, 3, 4), activations=torch.zeros(2, 5).double()),

@@ -25,9 +25,9 @@ import numpy as np
 import torch
 
 from torchcaps.data.text import TextOptions
-from torchcaps.encoding import TextNotice
 from torchcaps.environment import environment
 from torchcaps.files import write_json
+from torchcaps.inputs.texts import TextNotice
 from torchcaps.models import Model, create_model, list_models
 from torchcaps.nn.routing import ROUTINGS
 from torchcaps.predictor import new_predictor

@@ -40,10 +40,11 @@ from hostile_clients import LOST, PARTS, PATIENCE, Broken, Call, Kind, Question,
 
 from torchcaps.data import load_data
 from torchcaps.environment import environment
-from torchcaps.explorer import Limits, Service, shipped_models
-from torchcaps.explorer.images import to_base64
-from torchcaps.explorer.service import answers
+from torchcaps.explorer import Explorer
 from torchcaps.predictor import Predictor, TextPredictor
+from torchcaps.service import Limits, shipped_models
+from torchcaps.service.images import to_base64
+from torchcaps.service.service import answers
 from torchcaps.viz.contact_sheet import choose as choose_examples
 
 COMMANDS = {
@@ -130,7 +131,7 @@ def main() -> int:
 def make_questions() -> dict[str, list[Question]]:
     """What each service is asked, with answers of predictors in this process: all models of explore, one of serve."""
     predictors, _ = shipped_models()
-    service = Service(predictors)
+    service = Explorer(predictors)
     found: list[Question] = []
     for model, predictor in predictors.items():
         for example in make_inputs(service, model, predictor):
@@ -139,7 +140,7 @@ def make_questions() -> dict[str, list[Question]]:
     return {"explore": found, "serve": [question for question in found if served_model in question.body]}
 
 
-def make_inputs(service: Service, model: str, predictor: Predictor) -> list[Any]:
+def make_inputs(service: Explorer, model: str, predictor: Predictor) -> list[Any]:
     """Images or texts for a model: test examples, or what the explorer shows."""
     if model not in SETS:
         return [example.image for example in service.examples(model)[:NUM_EXAMPLES]]
@@ -150,7 +151,7 @@ def make_inputs(service: Service, model: str, predictor: Predictor) -> list[Any]
     return [np.asarray(test.images[number]) for number in choose_examples(test, NUM_EXAMPLES)]
 
 
-def about(service: Service, model: str, predictor: Predictor, example: Any) -> list[Question]:
+def about(service: Explorer, model: str, predictor: Predictor, example: Any) -> list[Question]:
     """Questions about one image or text."""
     is_text = isinstance(predictor, TextPredictor)
     key, sent = ("text", example) if is_text else ("image", to_base64(example))

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from torchcaps.data import load_data
 from torchcaps.environment import environment
-from torchcaps.explorer.images import to_base64
 from torchcaps.predictor import load
+from torchcaps.service.images import to_base64
 from torchcaps.viz.contact_sheet import choose
 
 HANDLERS = {"batched": (), "one by one": ("--batch-size", "1")}

@@ -22,7 +22,7 @@ MODELS = {
     "Kim's CNN": ("text-cnn", {}),
     "Capsule-A": ("text-capsule-a", {}),
     "Capsule-A with context": ("text-capsule-a", OPTIONS["Capsule-A with context"]),
-    "Capsule-A, sizes of the paper, shared weights": ("text-capsule-a", {**PAPER_SIZES, "weights": "shared"}),
+    "Capsule-A, sizes of the paper, shared weights": ("text-capsule-a", {**PAPER_SIZES, "sharing": "shared"}),
 }
 WARM_UP = 2
 

@@ -15,9 +15,9 @@ import torch
 import tyro
 
 from torchcaps.data import load_data
-from torchcaps.encoding import pad
 from torchcaps.environment import environment
-from torchcaps.models.reasons import word_values
+from torchcaps.inputs.texts import pad
+from torchcaps.inspection import WordRouting
 from torchcaps.models.text import TextCapsules
 from torchcaps.predictor import load
 from torchcaps.runs import RunConfig, load_run_data, write_json
@@ -34,10 +34,10 @@ def falls(model: TextCapsules, row: np.ndarray, draws: np.random.Generator) -> t
     """By how much the class's activation falls without its best words, and without random ones in the mean."""
     num_removed = max(1, round(SHARE * len(row)))
     whole = pad([row])
-    with torch.inference_mode():
-        before = model(whole).scores[0]
+    routed = WordRouting(model, whole)
+    before = routed.output.scores[0]
     chosen = int(before.argmax())
-    values = word_values(model, whole, torch.tensor([chosen]))[0].numpy()
+    values = routed.values([chosen])[0].numpy()
     best = np.argsort(-values, kind="stable")[:num_removed]
     random = [draws.choice(len(row), num_removed, replace=False) for _ in range(NUM_DRAWS)]
     rows = pad([without(row, removed) for removed in (best, *random)])

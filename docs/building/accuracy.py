@@ -41,10 +41,14 @@ def seed_folders(results: Path) -> dict[Path, list[Run]]:
 
 def recorded_runs(results: Path) -> list[Run]:
     """Every run with a test accuracy; those of quick experiments check the machinery and do not count."""
+    from torchcaps.votes.sharing import read_options
+
     runs = [run for group in seed_folders(results).values() for run in group]
     for content in recorded_experiments(results):
         if content["scale"] == "full":
-            runs += [Run(run["config"], run["result"]) for run in content["runs"] if run["config"]["model"]]
+            for run in (run for run in content["runs"] if run["config"]["model"]):
+                options = read_options(run["config"]["model_options"])
+                runs.append(Run(run["config"] | {"model_options": options}, run["result"]))
     return [run for run in runs if "accuracy" in run.result]
 
 

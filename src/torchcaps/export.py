@@ -21,8 +21,8 @@ from torch.export import Dim, ExportedProgram
 
 from torchcaps import __version__
 from torchcaps.checks import check_choice
-from torchcaps.encoding import NUM_SPECIAL, PAD, UNKNOWN
 from torchcaps.files import whole_file
+from torchcaps.inputs.texts import NUM_SPECIAL, PAD, UNKNOWN
 from torchcaps.models import ImageModel, Model, TextModel
 from torchcaps.routing import use_backend
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from torchcaps.inspection.words import Reason, word_reasons
 from torchcaps.models import Model, ModelOutput, TextModel, load_model
-from torchcaps.models.reasons import Reason, explain
 
 
 class Predictor:
@@ -102,9 +102,9 @@ class TextPredictor(Predictor):
     def explain(self, texts: Sequence[str], classes: Sequence[int | str] | None = None) -> list[list[Reason]]:
         """What each word of each text says for a class: the given one, or the most probable.
 
-        See `torchcaps.models.reasons`.
+        See `torchcaps.inspection.word_reasons`.
         """
-        return explain(self.model, texts, classes)
+        return word_reasons(self.model, texts, classes)
 
 
 def load(name: str | Path, **hub_options: Any) -> Predictor:

@@ -27,10 +27,11 @@ from torchcaps.data.load import is_image_folder
 from torchcaps.data.text import TextOptions
 from torchcaps.environment import environment
 from torchcaps.files import lock_folder, sync, temporary_path, whole_file, write_json, writing
+from torchcaps.inputs.images import SCALINGS, Preprocessing
+from torchcaps.losses import reconstruction_loss
 from torchcaps.models import Model, create_model
 from torchcaps.models.registry import MODELS
 from torchcaps.predictor import Predictor, new_predictor
-from torchcaps.preprocessing import SCALINGS, Preprocessing
 from torchcaps.training import Event, TrainingConfig
 from torchcaps.training.engine import Trainer
 from torchcaps.training.metrics import choose_threshold, confusion_matrix, multi_label_scores
@@ -38,6 +39,7 @@ from torchcaps.training.processes import processes
 from torchcaps.training.text import new_text_model
 from torchcaps.training.tracking import MetricsFile
 from torchcaps.viz import training_report
+from torchcaps.votes.sharing import read_options
 
 CONFIG, ENVIRONMENT, RESULT, MODEL, REPORT = "config.json", "environment.json", "result.json", "model", "report.png"
 MISTAKES = "mistakes.tsv"
@@ -113,7 +115,7 @@ class RunConfig:
             kind = MODELS.get(values["model"])
             old = {} if kind is None else {name: kind.old_options[name] for name in kind.named_options}
             parts = {
-                "model_options": {**old, **values["model_options"]},
+                "model_options": {**old, **read_options(values["model_options"])},
                 "image_size": size,
                 "text": TextOptions(**values.get("text", {})),
                 "training": TrainingConfig.from_dict(values["training"]),
@@ -168,6 +170,8 @@ def _run(config: RunConfig, folder: Path, on_event: Callable[[Event], None] | No
             probabilities = predictor.predict_proba(data.test.inputs)
             result |= scores(model.decide(probabilities), data.test.labels)
             result["num_test"] = len(data.test)
+            if isinstance(data.test, ImageSet) and (error := reconstruction_error(predictor, data.test)) is not None:
+                result["reconstruction_error"] = error
             draw_report(folder, predictor, data.test, probabilities, result)
         model.card = {
             "title": folder.name,
@@ -270,6 +274,24 @@ def scores(answers: np.ndarray, labels: np.ndarray) -> dict[str, float]:
         return {"accuracy": float((answers == labels).mean())}
     found = multi_label_scores(torch.from_numpy(answers), torch.from_numpy(labels))
     return {"accuracy": found["exact_match"]} | found
+
+
+def reconstruction_error(predictor: Predictor, test: ImageSet, *, batch_size: int = 500) -> float | None:
+    """Mean squared error, summed over pixels, of what is drawn from the winners' poses; None where nothing is drawn.
+
+    Nor where several things are in an image: the winner is one of them.
+    """
+    if test.is_multi_label:
+        return None
+    errors = []
+    for start in range(0, len(test), batch_size):
+        images = test.images[start : start + batch_size]
+        drawn = predictor.run(images).reconstruction
+        if drawn is None:
+            return None
+        truth = predictor.model.preprocessing(images).to(drawn.device)
+        errors.append(reconstruction_loss(drawn, truth, weight=1.0, reduction="none"))
+    return float(torch.cat(errors).mean())
 
 
 def draw_report(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -74,6 +75,36 @@ class Windows:
         """The child in each slot of each window: (positions, slots)."""
         numbers = torch.arange(self.num_children, device=device).unsqueeze(0)
         return self.gather(numbers).reshape(prod(self.output), self.num_slots)
+
+
+class GridWindow(NamedTuple):
+    """What the first place of a grid of capsules sees of the image, and how far the next one is, in pixels.
+
+    Pairs are (down, across). Windows overlap, and of padded images they may reach beyond the border.
+
+    Example:
+        >>> GridWindow((0, 0), (1, 1), (1, 1)).through((5, 5), (2, 2)).through((3, 3), (1, 1))
+        GridWindow(corner=(0, 0), size=(9, 9), step=(2, 2))
+    """
+
+    corner: tuple[int, int]
+    size: tuple[int, int]
+    step: tuple[int, int]
+
+    def through(self, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int] = (0, 0)) -> "GridWindow":
+        """What is seen through one more layer of sliding windows."""
+        found = [
+            (corner - int(border) * step, size + (length - 1) * step, step * move)
+            for corner, size, step, length, move, border in zip(*self, kernel, stride, padding, strict=True)
+        ]
+        return GridWindow(*zip(*found, strict=True))
+
+    def at(self, place: Sequence[int], image_size: Sequence[int]) -> tuple[int, int, int, int]:
+        """(top, left, height, width) of what a place (row, column) sees within an image (height, width)."""
+        starts = [corner + number * step for corner, number, step in zip(self.corner, place, self.step, strict=True)]
+        ends = [min(start + size, most) for start, size, most in zip(starts, self.size, image_size, strict=True)]
+        (top, left) = (max(start, 0) for start in starts)
+        return top, left, max(ends[0] - top, 0), max(ends[1] - left, 0)
 
 
 def per_axis(name: str, value: int | tuple[int, ...], num_axes: int) -> tuple[int, ...]:

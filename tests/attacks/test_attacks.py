@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from torchcaps.attacks import METHODS, gradient_statistics, input_gradient, perturb, predictions, sweep, transfer
+from torchcaps.inputs.images import Preprocessing
 from torchcaps.models import ImageModel, ModelOutput, create_model
-from torchcaps.preprocessing import Preprocessing
 
 
 class Halves(ImageModel):

@@ -12,7 +12,7 @@ import pytest
 
 from torchcaps.cli import main
 from torchcaps.cli.explore import LOCAL, Explore, address_of, allowed_hosts
-from torchcaps.explorer.serve import open_socket
+from torchcaps.service.listening import open_socket
 
 
 def test_serves_until_interrupted():
@@ -35,7 +35,7 @@ def test_what_it_runs_with(monkeypatch, tmp_path):
     from torchcaps.models import create_model
 
     create_model("capsnet-small", image_shape=(1, 28, 28), num_classes=3).save_pretrained(tmp_path / "mine")
-    monkeypatch.setattr("torchcaps.explorer.catalogue.SHIPPED", tmp_path / "nothing ships")
+    monkeypatch.setattr("torchcaps.service.catalogue.SHIPPED", tmp_path / "nothing ships")
     opened, seen = [], []
     monkeypatch.setattr("webbrowser.open", opened.append)
 
@@ -44,7 +44,7 @@ def test_what_it_runs_with(monkeypatch, tmp_path):
         assert limits.hosts == LOCAL  # no page of another site may speak to it
         seen.append(listener.getsockname()[:2])
 
-    monkeypatch.setattr("torchcaps.explorer.serve.run", run)
+    monkeypatch.setattr("torchcaps.service.listening.run", run)
     Explore(run_folder=str(tmp_path / "mine"), port=0).run()
     ((host, port),) = seen
     assert host == "127.0.0.1"
@@ -68,7 +68,7 @@ def test_without_a_wish_another_port_is_found(monkeypatch):
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        monkeypatch.setattr("torchcaps.explorer.serve.PREFERRED_PORT", other.getsockname()[1])
+        monkeypatch.setattr("torchcaps.service.listening.PREFERRED_PORT", other.getsockname()[1])
         with open_socket("127.0.0.1", None) as listener:
             assert listener.getsockname()[1] not in (0, other.getsockname()[1])
 

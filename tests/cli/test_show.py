@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from torchcaps.cli import main
-from torchcaps.encoding import TextEncoding
+from torchcaps.inputs.texts import TextEncoding
 from torchcaps.models import create_model
 
 

@@ -216,9 +216,9 @@ def test_pictures_cost_little_beside_a_training_step():
     from time import perf_counter
 
     from torchcaps.data import ImageSet
+    from torchcaps.inputs.images import Preprocessing
     from torchcaps.losses import spread_loss
     from torchcaps.models import create_model
-    from torchcaps.preprocessing import Preprocessing
     from torchcaps.training.batches import Batches
 
     def seconds(function, num):

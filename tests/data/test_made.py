@@ -11,8 +11,8 @@ import torch
 
 from torchcaps.data import ImageSet, load_data, split_validation
 from torchcaps.data.made import NUM_DRAWS, MadeSet, Maker, distort, make_sets, move, overlap, put_beside
+from torchcaps.inputs.images import Preprocessing
 from torchcaps.models import create_model
-from torchcaps.preprocessing import Preprocessing
 from torchcaps.training import TrainingConfig, fit
 from torchcaps.training.batches import Batches
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import torchcaps
-from strangers import (
+from support.strangers import (
     CLEAR,
     FORMATS,
     MOST_BYTES,

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from digit_files import write_digits
-from norb_files import write_pairs
+from support.digit_files import write_digits
+from support.norb_files import write_pairs
 from torchcaps.attacks import METHODS, Method, Outcome
 from torchcaps.cli import main
 from torchcaps.experiments import attacks, find_experiment

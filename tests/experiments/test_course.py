@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from digit_files import write_digits
-from norb_files import write_pairs
+from support.digit_files import write_digits
+from support.norb_files import write_pairs
 from torchcaps.cli import main
 from torchcaps.experiments import affine, course, find_experiment, viewpoints
 from torchcaps.experiments.course import COURSE, compare_courses, read_course, stopped_when_equal, when_equal

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from digit_files import write_digits
+from support.digit_files import write_digits
 from torchcaps.cli import main
 from torchcaps.data import DataSet, ImageSet, load_data
 from torchcaps.experiments import equivariance, find_experiment

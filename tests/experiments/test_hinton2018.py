@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from norb_files import write_pairs
+from support.norb_files import write_pairs
 from torchcaps.cli import main
 from torchcaps.data import load_data
 from torchcaps.experiments import find_experiment

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from digit_files import write_digits
+from support.digit_files import write_digits
 from torchcaps.cli import main
 from torchcaps.data import load_data
 from torchcaps.experiments import find_experiment, mnist_ablation

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from digit_files import write_digits
+from support.digit_files import write_digits
 from torchcaps.cli import main
 from torchcaps.data import load_data
 from torchcaps.data.made import TEST, Maker, overlap
@@ -23,9 +23,9 @@ from torchcaps.experiments.multi_digits import (
     pair_errors,
     resized,
 )
+from torchcaps.inputs.images import Preprocessing
 from torchcaps.models import ModelOutput, create_model
 from torchcaps.models.capsnet import CapsNetSmall
-from torchcaps.preprocessing import Preprocessing
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from digit_files import write_digits
+from support.digit_files import write_digits
 from torchcaps.cli import main
 from torchcaps.experiments import find_experiment
 from torchcaps.experiments.pose_networks import CodeNetwork, PoseNetwork

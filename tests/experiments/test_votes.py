@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from digit_files import write_digits
-from norb_files import write_pairs
+from support.digit_files import write_digits
+from support.norb_files import write_pairs
 from torchcaps.cli import main
 from torchcaps.experiments import find_experiment, votes
 from torchcaps.experiments.harness import run_rows

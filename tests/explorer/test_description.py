@@ -19,7 +19,7 @@ CHECKS = [
     negative_data_rejection,
 ]
 OPERATIONS = [
-    *(("GET", f"/api/{name}") for name in ("models", "examples", "health")),
+    *(("GET", f"/api/{name}") for name in ("models", "roles", "examples", "health")),
     *(("POST", f"/api/{name}") for name in ("predict", "explain", "trace", "reconstruct", "poses", "attack")),
 ]
 SETTINGS = hypothesis.settings(

@@ -14,13 +14,13 @@ import uvicorn
 from PIL import Image, ImageDraw
 
 import torchcaps.explorer
+from support.services import CHINESE, TEXTS, text_model, toy_model
 from torchcaps import load
-from torchcaps.data.toys.shapes import CATEGORIES
-from torchcaps.encoding import TextEncoding
-from torchcaps.explorer import Limits, Service, create_app
-from torchcaps.explorer.serve import open_socket
-from torchcaps.models import Model, create_model
+from torchcaps.explorer import Explorer, create_app
+from torchcaps.models import create_model
 from torchcaps.predictor import new_predictor
+from torchcaps.service import Limits
+from torchcaps.service.listening import open_socket
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright, an extra of dev")
 Browser, Page, expect = sync_api.Browser, sync_api.Page, sync_api.expect
@@ -33,13 +33,6 @@ NOTHING, MINUS = "\u2013", "\u2212"
 TIMEOUT = 60_000  # milliseconds; a busy machine is not a failure
 
 expect.set_options(timeout=TIMEOUT)
-
-
-def text_model(texts: list[str], tokeniser: str) -> Model:
-    encoding = TextEncoding.of(texts, tokeniser=tokeniser)
-    model = create_model("text-capsule-a", num_tokens=encoding.num_tokens, num_classes=2, embedding_size=8)
-    model.preprocessing, model.labels = encoding, ("negative", "positive")
-    return model
 
 
 @pytest.fixture(scope="module")
@@ -57,18 +50,16 @@ def browser() -> Iterator[Browser]:
 def address(browser) -> Iterator[str]:
     """Of a server on a free port."""
     torch.manual_seed(0)
-    toys = create_model("matrix-capsnet-small", image_shape=(2, 20, 20), num_classes=5, types=(2, 3, 3))
-    toys.labels = CATEGORIES
     models = {
         "cnn": create_model("cnn-small", image_shape=(1, 28, 28), num_classes=10),
-        "toys": toys,
-        "english": text_model(["a fine film , well made", "a bad film , badly made"], "words"),
-        "chinese": text_model(["好看的电影", "难看的电影"], "characters"),
+        "toys": toy_model(),
+        "english": text_model("text-capsule-a", TEXTS, "words"),
+        "chinese": text_model("text-capsule-a", CHINESE, "characters"),
     }
     predictors = {name: new_predictor(model) for name, model in models.items()}
-    service = Service({"capsnet-small-mnist": load("capsnet-small-mnist"), **predictors})
-    service.warm_up()
-    app = create_app(service, limits=Limits(seconds=60))
+    explorer = Explorer({"capsnet-small-mnist": load("capsnet-small-mnist"), **predictors})
+    explorer.warm_up()
+    app = create_app(explorer, limits=Limits(seconds=60))
     listener = open_socket("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", ws="none"))
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
@@ -478,7 +469,7 @@ def test_everything_has_a_name_and_tabs_move_with_keys(visit):
 
 def test_models_that_are_missing_are_named(visit):
     page = visit(ready=False)
-    page.route("**/api/models", lambda route: route.fulfill(json={**route.fetch().json(), "roles": ROLES}))
+    page.route("**/api/roles", lambda route: route.fulfill(json=ROLES))
     page.goto("about:blank")
     page.go_back()
     settled(page)

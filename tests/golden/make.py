@@ -75,7 +75,7 @@ def text_losses(name: str, options: dict) -> list[float]:
     import torch
 
     from torchcaps.data import load_data
-    from torchcaps.encoding import TextEncoding
+    from torchcaps.inputs.texts import TextEncoding
     from torchcaps.models import create_model
 
     train = load_data("movie-snippets").train.subset(range(STEPS * BATCH_SIZE))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from drawings import ring, stripe
+from support.drawings import ring, stripe
 from torchcaps.capsules import Capsules
 from torchcaps.data import ImageSet
 from torchcaps.inspection import (

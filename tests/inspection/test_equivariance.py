@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from drawings import stripe
+from support.drawings import stripe
 from torchcaps.inspection import PROPERTIES, follow, image_properties, straightness, transformed
 from torchcaps.inspection.equivariance import TRANSFORMATIONS
 from torchcaps.models import create_model
@@ -58,7 +58,7 @@ class Moments(ImageModel):
 
     def __init__(self) -> None:
         super().__init__(image_shape=(1, 24, 24), num_classes=2)
-        self.class_capsules = torch.nn.Linear(1, 1)
+        self.scale = torch.nn.Parameter(torch.ones(()))
 
     def forward(self, images, classes=None):
         mass = images.sum((1, 2, 3))

@@ -70,7 +70,7 @@ def test_features_are_poses_or_what_the_last_layer_reads():
 
 def test_probes_of_a_network_that_reads_the_answer(monkeypatch):
     """With features that are the properties themselves everything that varies is told, in every class."""
-    from drawings import stripe
+    from support.drawings import stripe
 
     images = np.stack(
         [stripe(slant=s, thickness=t, size=24, height=14) for s, t in RANDOM.uniform((-0.5, 2), (0.5, 4), (60, 2))]

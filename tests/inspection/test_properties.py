@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from drawings import ring, stripe
+from support.drawings import ring, stripe
 from torchcaps.inspection import PROPERTIES, image_properties
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from torchcaps.explorer.examples import EMBEDDED
+from torchcaps.data.load import EMBEDDED
+from torchcaps.inputs.images import Preprocessing
 from torchcaps.models import Model, create_model
 from torchcaps.models.base import CONFIG_FILE
 from torchcaps.nn import CapsuleNorm
-from torchcaps.preprocessing import Preprocessing
 from torchcaps.runs import RunConfig
 from torchcaps.training import TrainingConfig
 from torchcaps.training.objective import make_objective

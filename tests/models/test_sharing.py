@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import torchcaps
+from torchcaps.inputs.images import Preprocessing
 from torchcaps.models import ImageModel, create_model, list_models, load_model
 from torchcaps.models.capsnet import FORMER, FORMER_DECODER, CapsNet
 from torchcaps.models.loading import described_shapes
 from torchcaps.models.registry import MODELS
-from torchcaps.preprocessing import Preprocessing
 
 
 @pytest.fixture

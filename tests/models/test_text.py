@@ -1,12 +1,11 @@
-"""Text models: padding, switches, routings, saving, reasons."""
+"""Text models: padding, switches, routings, saving."""
 
 import pytest
 import torch
 
 from torchcaps.capsules import length
-from torchcaps.encoding import TextEncoding
+from torchcaps.inputs.texts import TextEncoding
 from torchcaps.models import TextCapsuleA, TextCapsuleB, create_model, list_models, load_model
-from torchcaps.models.reasons import explain, linear_classes, word_values
 from torchcaps.models.text import PAPER_SIZES
 from torchcaps.nn.text import window_mask
 from torchcaps.routing import use_backend
@@ -40,10 +39,10 @@ def test_padding_does_not_change_the_answer(name, options, edges):
 
 
 @pytest.mark.parametrize("backend", ["reference", "auto"])
-@pytest.mark.parametrize("weights", ["full", "shared"])
+@pytest.mark.parametrize("sharing", ["full", "shared"])
 @pytest.mark.parametrize("routing", ROUTINGS)
-def test_padding_with_every_routing_and_backend(routing, weights, backend):
-    model, tokens = new_model("text-capsule-b", routing=routing, weights=weights), make_tokens(9, 3, 12)
+def test_padding_with_every_routing_and_backend(routing, sharing, backend):
+    model, tokens = new_model("text-capsule-b", routing=routing, sharing=sharing), make_tokens(9, 3, 12)
     with use_backend(backend):
         together = model(tokens).scores
         alone = torch.cat([model(row[row != 0].unsqueeze(0)).scores for row in tokens])
@@ -54,7 +53,7 @@ def test_padding_gets_no_gradient_and_words_do():
     model, tokens = new_model("text-capsule-a"), make_tokens(9, 6)
     words, lengths = model.embed(tokens)
     words = words.detach().requires_grad_()
-    model.branches[0](words, lengths).activations.sum().backward()
+    model.branches[0].route(words, lengths)["classes"].capsules.activations.sum().backward()
     assert words.grad[1, 6:].abs().max() == 0
     assert (words.grad[1, :6].abs().amax(-1) > 0).all()
 
@@ -135,7 +134,7 @@ def test_switches_are_independent():
 def test_noise_class_is_outside_the_answer_but_takes_its_share():
     model = new_model("text-capsule-a", noise_class=True)
     words, lengths = model.embed(make_tokens(9, 4))
-    _, _, classes = model.branches[0].route(words, lengths)
+    classes = model.branches[0].route(words, lengths)["classes"]
     assert classes.capsules.poses.shape[1] == 4
     assert classes.coupling[..., 3].max() > 0
     assert model(make_tokens(9, 4)).poses.shape[1] == 3
@@ -162,7 +161,7 @@ def test_means_do_not_shrink_with_the_length_of_a_text(options):
 
 def test_branches_of_em_are_averaged_as_activations():
     model, tokens = new_model("text-capsule-b", routing="em"), make_tokens(9, 12)
-    branches = [branch(*model.embed(tokens)) for branch in model.branches]
+    branches = [result.capsules for name, result in model.route(tokens).items() if name.endswith("classes")]
     torch.testing.assert_close(model(tokens).scores, sum(branch.activations for branch in branches) / 3)
 
 
@@ -173,8 +172,9 @@ def test_bfloat16(name, options):
 
 def test_branches_are_averaged_as_poses():
     model, tokens = new_model("text-capsule-b"), make_tokens(9, 4)
-    words, lengths = model.embed(tokens)
-    poses = torch.stack([branch(words, lengths).poses for branch in model.branches]).mean(0)
+    results = model.route(tokens)
+    assert list(results) == [f"branches.{number}.{name}" for number in range(3) for name in ("windows", "classes")]
+    poses = torch.stack([results[f"branches.{number}.classes"].capsules.poses for number in range(3)]).mean(0)
     torch.testing.assert_close(model(tokens).scores, length(poses))
 
 
@@ -198,58 +198,8 @@ def test_wrong_tokens_are_refused():
         TextCapsuleB(**SMALL, ngram_sizes=())
 
 
-@pytest.mark.parametrize("edges", [0, 2])
-@pytest.mark.parametrize("routing", ["dynamic", "kmeans", "entropy", "uniform"])
-@pytest.mark.parametrize("name", ["text-capsule-a", "text-capsule-b"])
-def test_reasons_add_up_to_the_activation(name, routing, edges):
-    model, tokens = new_model(name, routing=routing, edges=edges), make_tokens(9, 4, 12)
-    classes = torch.tensor([0, 2, 1])
-    scores = model(tokens).scores[torch.arange(3), classes]
-    torch.testing.assert_close(word_values(model, tokens, classes).sum(1), scores, rtol=1e-9, atol=1e-12)
-    assert word_values(model, tokens, classes)[1, 4:].abs().max() == 0  # padding says nothing
-
-
-def test_reasons_with_context_add_up_to_the_activation():
-    model, tokens, classes = new_model("text-capsule-b", context=5), make_tokens(9, 5, 12), torch.tensor([0, 2, 1])
-    values, scores = word_values(model, tokens, classes), model(tokens).scores[torch.arange(3), classes]
-    torch.testing.assert_close(values.sum(1), scores, rtol=1e-9, atol=1e-12)
-    assert values[1, 5:].abs().max() == 0
-
-
-def test_reasons_and_biases_add_up_to_the_activation():
-    model, tokens = new_model("text-capsule-a"), make_tokens(9, 4)
-    with torch.no_grad():
-        for branch in model.branches:
-            branch.ngrams.conv.bias.normal_()
-            branch.ngrams.to_poses.bias.normal_()
-    words, lengths = model.embed(tokens)
-    poses = linear_classes(model.branches[0], words.detach(), lengths)
-    torch.testing.assert_close(poses, model(tokens).poses, rtol=1e-9, atol=1e-12)
-    values, scores = word_values(model, tokens, torch.tensor([0, 0])), model(tokens).scores[:, 0]
-    assert (values.sum(1) - scores).abs().min() > 1e-3  # what is missing is what the biases say
-
-
-def test_explain_names_every_word_and_leaves_the_model_alone():
-    model = new_model("text-capsule-a").float().train()
-    model.preprocessing = TextEncoding.of(["a good film", "a bad one"])
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    reasons = explain(model, ["a very good film indeed, is it?", ""], [0, 1])
-    assert [reason.word for reason in reasons[0]] == ["a", "very", "good", "film", "indeed", ",", "is", "it", "?"]
-    assert reasons[1] == []
-    assert model.training
-    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
-    with pytest.raises(ValueError, match="text-cnn has no capsules"):
-        explain(new_model("text-cnn"), ["a"])
-
-
-def test_em_has_no_reasons():
-    model = new_model("text-capsule-a", routing="em")
-    with pytest.raises(ValueError, match="shares of the length of a class's pose"):
-        explain(model, ["a b"])
-
-
 def test_sizes_of_the_paper():
-    model = TextCapsuleA(num_tokens=100, num_classes=6, weights="shared", **PAPER_SIZES)
+    model = TextCapsuleA(num_tokens=100, num_classes=6, sharing="shared", **PAPER_SIZES)
     branch = model.branches[0]
     assert branch.ngrams.conv.weight.shape == (32, 100, 3)
     assert branch.windows.weight.shape == (16, 16, 16)

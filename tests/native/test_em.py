@@ -10,21 +10,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from cases import conv_case, randn
+from support.cases import conv_case, randn
 from torchcaps.capsules import Capsules
 from torchcaps.native import library
-from torchcaps.native.lowering import lower
 from torchcaps.native.struct import EmOptionsStruct
 from torchcaps.routing import em_routing
 from torchcaps.routing.competition import KINDS
-from torchcaps.routing.em.fused_ops import em_kernel
+from torchcaps.routing.ops.em import EM
+from torchcaps.routing.ops.votes import lower
 from torchcaps.votes import ConvVotes
 
 pytestmark = pytest.mark.skipif(library.why_not() is not None, reason=str(library.why_not()))
 
 TESTS = Path(__file__).parents[1]
 BETAS = {"beta_a": 0.3, "beta_u": -0.2}
-# sharpness, inverse_temperature, eps_var, damping, competition, activation, scale_by_mass, detach
+# sharpness, inverse_temperatures, eps_var, damping, competition, activation, scale_by_mass, detach
 OPTIONS = ([0.05, 0.1, 0.15], [1.0, 1.0, 1.0], 1e-2, 0.0, 1, 0, True, False)
 
 
@@ -110,7 +110,7 @@ def test_tables_that_point_outside_are_refused(field, value):
     table.view(-1)[-1] = value
     betas = torch.zeros(votes.num_parents, dtype=torch.float64)
     with pytest.raises(RuntimeError, match="arguments it does not take"):
-        em_kernel(*votes._replace(**{field: table}), betas, betas, *OPTIONS, False)
+        EM.forward(*votes._replace(**{field: table}), betas, betas, None, *OPTIONS, False)
 
 
 def test_options_struct_has_the_size_of_the_kernel_side():
@@ -130,4 +130,4 @@ def test_options_outside_their_range_are_refused(place, value):
     betas = torch.zeros(votes.num_parents, dtype=torch.float64)
     options = [*OPTIONS[:place], value, *OPTIONS[place + 1 :]]
     with pytest.raises(RuntimeError, match="arguments it does not take"):
-        em_kernel(*votes, betas, betas, *options, False)
+        EM.forward(*votes, betas, betas, None, *options, False)

@@ -33,33 +33,33 @@ EM = {"beta_a": torch.zeros(()), "beta_u": torch.zeros(()), "backend": "fused"}
 
 def few_samples(scale: int) -> Callable:
     """Votes that are formed and kept."""
-    votes = DenseVotes(torch.randn(1, 250 * scale, 1), torch.randn(64, 1, 16), weights="shared")
+    votes = DenseVotes(torch.randn(1, 250 * scale, 1), torch.randn(64, 1, 16), sharing="shared")
     return lambda: dynamic_routing(votes, backend="fused")
 
 
 def many_samples(scale: int) -> Callable:
     """Poses that are packed lane by lane."""
-    votes = DenseVotes(torch.randn(5, 3000 * scale, 4), torch.randn(8, 4, 4), weights="shared", bias=torch.randn(8, 4))
+    votes = DenseVotes(torch.randn(5, 3000 * scale, 4), torch.randn(8, 4, 4), sharing="shared", bias=torch.randn(8, 4))
     return lambda: dynamic_routing(votes, backend="fused", num_iterations=2)
 
 
 def many_samples_backward(scale: int) -> Callable:
     """Coefficients of the gradients of votes."""
     poses = torch.randn(5, 100 * scale, 1, requires_grad=True)
-    votes = DenseVotes(poses, torch.randn(64, 1, 16), weights="shared", bias=torch.randn(64, 16))
+    votes = DenseVotes(poses, torch.randn(64, 1, 16), sharing="shared", bias=torch.randn(64, 16))
     result = dynamic_routing(votes, backend="fused").capsules.poses.sum()
     return lambda: torch.autograd.grad(result, poses, retain_graph=True)
 
 
 def couplings(scale: int) -> Callable:
-    votes = DenseVotes(torch.randn(1, 8000 * scale, 1), torch.randn(1, 1, 16), weights="shared")
+    votes = DenseVotes(torch.randn(1, 8000 * scale, 1), torch.randn(1, 1, 16), sharing="shared")
     result = dynamic_routing(votes, backend="fused", num_iterations=2)
     return lambda: copy.copy(result).coupling
 
 
 def shared_weights(scale: int) -> Callable:
     poses = torch.randn(100, 3000 * scale, 1)
-    votes = DenseVotes(poses, torch.randn(3, 1, 4), weights="shared")
+    votes = DenseVotes(poses, torch.randn(3, 1, 4), sharing="shared")
     return lambda: dynamic_routing(votes, backend="fused", num_iterations=2)
 
 
@@ -89,7 +89,7 @@ def em_windows(scale: int) -> Callable:
 def em_backward(scale: int) -> Callable:
     """Coefficients of the gradients of votes."""
     poses = torch.randn(1, 400 * scale, 1, requires_grad=True)
-    votes = DenseVotes(Capsules(poses, torch.rand(1, 400 * scale)), torch.randn(64, 1, 2), weights="shared")
+    votes = DenseVotes(Capsules(poses, torch.rand(1, 400 * scale)), torch.randn(64, 1, 2), sharing="shared")
     result = em_routing(votes, **EM).capsules.poses.sum()
     return lambda: torch.autograd.grad(result, poses, retain_graph=True)
 

@@ -8,10 +8,10 @@ import torch
 
 from torchcaps.capsules import Capsules
 from torchcaps.native import library
-from torchcaps.native.lowering import lower
 from torchcaps.native.struct import SoftmaxOptionsStruct, VotesStruct
 from torchcaps.routing import dynamic_routing, em_routing, explain, why_not
-from torchcaps.routing.softmax_kernel import SoftmaxOptions, softmax_routing
+from torchcaps.routing.ops.softmax import SOFTMAX, SoftmaxOptions
+from torchcaps.routing.ops.votes import lower
 from torchcaps.votes import ConvVotes, DenseVotes
 
 pytestmark = pytest.mark.skipif(library.why_not() is not None, reason=str(library.why_not()))
@@ -38,7 +38,7 @@ def test_more_children_than_tables_number(routing):
     solve, options = (dynamic_routing, {}) if routing == "dynamic" else (em_routing, BETAS)
     for num_children, refused in ((LIMIT - 1, False), (LIMIT, True)):
         children = Capsules(nothing(1, num_children, 1), nothing(1, num_children))
-        votes = DenseVotes(children, nothing(2, 1, 3), weights="shared")
+        votes = DenseVotes(children, nothing(2, 1, 3), sharing="shared")
         reason = why_not("fused", solve, votes, **options)
         assert refused == (reason is not None)
     assert "they take 2,147,483,647 of them, not 2,147,483,648" in reason
@@ -49,16 +49,16 @@ def test_more_children_than_tables_number(routing):
 def test_more_slots_of_factorised_weights_than_tables_number():
     poses = nothing(1, 2**26, 8, 1)
     weight = (nothing(64, 8, 1, 1), nothing(2, 1, 3))
-    reason = why_not("fused", dynamic_routing, ConvVotes(poses, weight, weights="factorised"))
+    reason = why_not("fused", dynamic_routing, ConvVotes(poses, weight, sharing="factorised"))
     assert "number children with 32 bits" in reason
-    shared = ConvVotes(poses, nothing(2, 1, 3), weights="shared", kernel_size=64)
+    shared = ConvVotes(poses, nothing(2, 1, 3), sharing="shared", kernel_size=64)
     assert why_not("fused", dynamic_routing, shared) is None, "the children themselves can be numbered"
 
 
 def test_a_parent_position_that_em_cannot_count():
     children = Capsules(nothing(1, 5, 1), nothing(1, 5))
     for num_parents, refused in ((2**14, False), (2**18, True)):
-        votes = DenseVotes(children, nothing(num_parents, 1, 2**10), weights="shared")
+        votes = DenseVotes(children, nothing(num_parents, 1, 2**10), sharing="shared")
         assert refused == (why_not("fused", em_routing, votes, **BETAS) is not None)
         assert why_not("fused", dynamic_routing, votes) is None
     with pytest.raises(ValueError, match="262144 parents of 1024 entries in 3 iterations"):
@@ -66,7 +66,7 @@ def test_a_parent_position_that_em_cannot_count():
 
 
 def test_a_pose_that_em_cannot_count():
-    votes = DenseVotes(Capsules(nothing(1, 5, LIMIT), nothing(1, 5)), nothing(2, LIMIT, 1), weights="shared")
+    votes = DenseVotes(Capsules(nothing(1, 5, LIMIT), nothing(1, 5)), nothing(2, LIMIT, 1), sharing="shared")
     assert "entries of a pose" in why_not("fused", em_routing, votes, **BETAS)
 
 
@@ -89,11 +89,11 @@ def test_the_library_itself_refuses_them(sizes):
 @pytest.mark.parametrize("batch_size", [1, 40], ids=["few", "many"])
 @pytest.mark.parametrize(("field", "value"), [("child", 10_000), ("child", -1), ("transform", 10_000)])
 def test_tables_that_point_outside_are_refused(field, value, batch_size):
-    votes = lower(ConvVotes(torch.randn(batch_size, 5, 2, 3), torch.randn(2, 3, 4), weights="shared", kernel_size=3))
+    votes = lower(ConvVotes(torch.randn(batch_size, 5, 2, 3), torch.randn(2, 3, 4), sharing="shared", kernel_size=3))
     table = getattr(votes.contiguous(), field).clone()
     table.view(-1)[-1] = value
     with pytest.raises(RuntimeError, match="arguments it does not take"):
-        softmax_routing(*votes._replace(**{field: table}), None, False, *SoftmaxOptions(0, 3))
+        SOFTMAX.forward(*votes._replace(**{field: table}), None, None, *SoftmaxOptions(0, 3), False)
 
 
 # More than 2^31 of everything that is counted with 64 bits
@@ -113,11 +113,11 @@ def assert_close(name: str, found: torch.Tensor, expected: torch.Tensor) -> None
     assert error < 1e-4, f"{name}: off by {error:.1e} of its largest entry"
 
 
-def dense(weights: str):
-    owners = (4096,) if weights == "full" else ()
+def dense(sharing: str):
+    owners = (4096,) if sharing == "full" else ()
     children = {"poses": torch.randn(72, 4096, 2)}
     parents = {"weight": 0.05 * torch.randn(*owners, 64, 2, 128)}
-    return children, parents, lambda poses, weight: DenseVotes(poses, weight, weights=weights)
+    return children, parents, lambda poses, weight: DenseVotes(poses, weight, sharing=sharing)
 
 
 def convolution():
@@ -183,7 +183,7 @@ def test_poses_of_more_entries_than_32_bits_count(kind):
     bias = None if kind == "dynamic, shared" else torch.randn(2, 2)
 
     def solve(poses, activations):
-        votes = DenseVotes(Capsules(poses, activations), weight, weights="shared", bias=bias)
+        votes = DenseVotes(Capsules(poses, activations), weight, sharing="shared", bias=bias)
         if kind == "em":
             return em_routing(votes, **BETAS, num_iterations=2, backend="fused").capsules.poses
         return dynamic_routing(votes, num_iterations=2, backend="fused").capsules.poses

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from cases import conv_case, dense_case, rand, randn
-from situations import amended
+from support.cases import conv_case, dense_case, rand, randn
+from support.situations import amended
 from torchcaps.capsules import Capsules
 from torchcaps.native import library
-from torchcaps.native.lowering import lower
 from torchcaps.routing import dynamic_routing, entropy_routing, kmeans_routing
-from torchcaps.routing.softmax_kernel import SoftmaxOptions, softmax_couplings, softmax_routing
+from torchcaps.routing.ops.softmax import SOFTMAX, SoftmaxOptions
+from torchcaps.routing.ops.votes import lower
 from torchcaps.votes import ConvVotes, DenseVotes
 
 pytestmark = pytest.mark.skipif(library.why_not() is not None, reason=str(library.why_not()))
@@ -30,7 +30,7 @@ ROUTINGS = {
 KERNELS = {
     "dynamic": SoftmaxOptions(0, 3),
     "detached": SoftmaxOptions(0, 3, detach=True),
-    "kmeans dot": SoftmaxOptions(1, 3, inverse_temperature=2.0),
+    "kmeans dot": SoftmaxOptions(1, 3, inverse_temperatures=(2.0, 2.0, 2.0)),
     "kmeans euclidean": SoftmaxOptions(2, 3),
     "entropy": SoftmaxOptions(3, 3, alphas=(0.3, 0.2, 0.1)),
 }
@@ -176,7 +176,7 @@ def kernel_arguments(options: SoftmaxOptions, case) -> tuple:
         value.detach().clone().requires_grad_(value.is_floating_point()) if isinstance(value, torch.Tensor) else value
         for value in votes
     )
-    return (*tensors, case.options.get("partial"), False, *options)
+    return (*tensors, case.options.get("partial"), None, *options, True)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
@@ -184,9 +184,9 @@ def kernel_arguments(options: SoftmaxOptions, case) -> tuple:
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_opcheck(kernel, make):
     arguments = kernel_arguments(KERNELS[kernel], make())
-    torch.library.opcheck(softmax_routing, arguments)
-    _, sums, masses = softmax_routing(*arguments)
-    torch.library.opcheck(softmax_couplings, (sums.detach(), masses.detach(), *arguments), test_utils="test_faketensor")
+    torch.library.opcheck(SOFTMAX.forward, arguments)
+    state = SOFTMAX.forward(*arguments)[-1].detach()
+    torch.library.opcheck(SOFTMAX.couplings, (state, 1, *arguments[:-1]), test_utils="test_faketensor")
 
 
 @pytest.mark.parametrize("name", ROUTINGS)

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from cases import Case, conv_case, dense_case
-from situations import amended, partially
-from softmax_checks import assert_like_reference, shrunk
+from support.cases import Case, conv_case, dense_case
+from support.situations import amended, partially
+from support.softmax_checks import assert_like_reference, shrunk
 from torchcaps.native import library
 from torchcaps.routing import dynamic_routing, entropy_routing, kmeans_routing
 
@@ -24,12 +24,12 @@ ROUTINGS = {
 def dense(**options) -> Case:
     """Several tiles of samples, the last one not full; an odd number of children."""
     options = {"batch_size": 77, "num_children": 11, "num_parents": 5} | options
-    return shrunk(dense_case(weights="shared", bias=False, **options))
+    return shrunk(dense_case(sharing="shared", bias=False, **options))
 
 
 def conv(**options) -> Case:
     """Windows of 12 slots that overlap; the last row is seen by none."""
-    return shrunk(conv_case(batch_size=13, num_parents=7, weights="shared", bias=False, **options))
+    return shrunk(conv_case(batch_size=13, num_parents=7, sharing="shared", bias=False, **options))
 
 
 CASES = {

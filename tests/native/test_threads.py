@@ -73,7 +73,7 @@ from torchcaps.votes import DenseVotes
 torch.set_num_threads(4)
 torch.manual_seed(0)
 poses, weight = torch.randn(150, 9, 4).double(), torch.randn(3, 4, 6).double().requires_grad_()
-votes = DenseVotes(poses, weight, weights="shared")
+votes = DenseVotes(poses, weight, sharing="shared")
 expected, found = (
     torch.autograd.grad(dynamic_routing(votes, backend=name).capsules.poses.sum(), weight)[0]
     for name in ("reference", "fused")

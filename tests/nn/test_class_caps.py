@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from layers import ROUTINGS, make_children, make_layer
+from support.layers import ROUTINGS, make_children, make_layer
 from torchcaps import nn
 from torchcaps.capsules import Capsules
 

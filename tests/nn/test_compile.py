@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import torch
 
-from layers import KINDS, ROUTINGS, make_children, make_layer, scalar
+from support.layers import KINDS, ROUTINGS, make_children, make_layer, scalar
 from torchcaps import nn
 from torchcaps.capsules import Capsules
 from torchcaps.routing import use_backend

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from layers import POSES, ROUTINGS, loop_result, make_children, make_layer, scalar
+from support.layers import POSES, ROUTINGS, loop_result, make_children, make_layer, scalar
 from torchcaps import nn
 from torchcaps.capsules import Capsules
 

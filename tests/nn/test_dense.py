@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from layers import POSES, ROUTINGS, make_children, make_layer
+from support.layers import POSES, ROUTINGS, make_children, make_layer
 from torchcaps import nn
 from torchcaps.capsules import Capsules
 
@@ -17,7 +17,7 @@ def test_capsnet_has_the_published_number_of_weights():
 
 
 @pytest.mark.parametrize(
-    ("weights", "pose", "expected"),
+    ("sharing", "pose", "expected"),
     [
         ("full", "vector", {"weight": (5, 3, 3, 5), "bias": (5, 3, 5)}),
         ("shared", "vector", {"weight": (3, 3, 5), "bias": (3, 5)}),
@@ -27,8 +27,8 @@ def test_capsnet_has_the_published_number_of_weights():
         ("factorised", "matrix", {"weight": (3, 2, 2), "child_weight": (5, 2, 2), "bias": (3, 4)}),
     ],
 )
-def test_layouts(weights, pose, expected):
-    layer = make_layer("dense", weights=weights, pose=pose, bias=True)
+def test_layouts(sharing, pose, expected):
+    layer = make_layer("dense", sharing=sharing, pose=pose, bias=True)
     assert {name: tuple(parameter.shape) for name, parameter in layer.named_parameters()} == expected
 
 
@@ -45,7 +45,7 @@ def test_a_feature_map_is_flattened():
 def test_shared_weights_take_any_number_of_children_and_padding_changes_nothing(pose, routing):
     in_size, out_size = (3, 5) if pose == "vector" else (4, 4)
     layer = nn.DenseCaps(
-        None, 3, in_size, out_size, routing=ROUTINGS[routing](), pose=pose, weights="shared", bias=True,
+        None, 3, in_size, out_size, routing=ROUTINGS[routing](), pose=pose, sharing="shared", bias=True,
         dtype=torch.float64,
     )  # fmt: skip
     lengths = [1, 4, 7]
@@ -104,8 +104,8 @@ def test_errors():
         nn.DenseCaps(None, 3, 4, 4, routing=routing())
     with pytest.raises(ValueError, match="in_capsules must be at least 1, got 0"):
         nn.DenseCaps(0, 3, 4, 4, routing=routing())
-    with pytest.raises(ValueError, match="weights must be one of .* got 'shard'; did you mean 'shared'"):
-        nn.DenseCaps(5, 3, 4, 4, routing=routing(), weights="shard")
+    with pytest.raises(ValueError, match="sharing must be one of .* got 'shard'; did you mean 'shared'"):
+        nn.DenseCaps(5, 3, 4, 4, routing=routing(), sharing="shard")
     with pytest.raises(ValueError, match="pose must be one of 'vector', 'matrix', got 'matrx'; did you mean 'matrix'"):
         nn.DenseCaps(5, 3, 4, 4, routing=routing(), pose="matrx")
     with pytest.raises(ValueError, match="matrix poses keep their size: in_size 16 and out_size 9 differ"):
@@ -119,7 +119,7 @@ def test_errors():
         with pytest.raises(ValueError, match=r"poses must have shape \(B, 5, 4\), got \(2, "):
             layer(Capsules.from_poses(torch.randn(wrong)))
     with pytest.raises(ValueError, match=r"poses must have shape \(B, I, 4\), got \(2, 6, 3\)"):
-        nn.DenseCaps(None, 3, 4, 6, weights="shared", routing=routing())(Capsules.from_poses(torch.randn(2, 6, 3)))
+        nn.DenseCaps(None, 3, 4, 6, sharing="shared", routing=routing())(Capsules.from_poses(torch.randn(2, 6, 3)))
     with pytest.raises(ValueError, match=r"mask must have shape \(B, I\) = \(2, 5\), got \(2, 4\)"):
         layer(Capsules.from_poses(torch.randn(2, 5, 4)), mask=torch.ones(2, 4, dtype=torch.bool))
     with pytest.raises(TypeError, match="mask must be a boolean tensor"):

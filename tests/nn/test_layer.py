@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from layers import KINDS, POSES, ROUTINGS, WEIGHTS, loop_result, make_children, make_layer, scalar
+from support.layers import KINDS, POSES, ROUTINGS, SHARINGS, loop_result, make_children, make_layer, scalar
 from torchcaps import nn
 from torchcaps.capsules import Capsules
 from torchcaps.routing import use_backend
@@ -27,11 +27,11 @@ def test_equals_the_loops(kind, routing):
 
 
 @pytest.mark.parametrize("routing", ["dynamic", "entropy", "em"])
-@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("sharing", SHARINGS)
 @pytest.mark.parametrize("pose", POSES)
 @pytest.mark.parametrize("kind", ["dense", "conv1d", "class"])
-def test_every_kind_of_weight_and_pose_equals_the_loops(kind, pose, weights, routing):
-    layer = make_layer(kind, routing, pose=pose, weights=weights, bias=True)
+def test_every_kind_of_weight_and_pose_equals_the_loops(kind, pose, sharing, routing):
+    layer = make_layer(kind, routing, pose=pose, sharing=sharing, bias=True)
     assert_equals_loops(layer, kind, make_children(kind, pose=pose))
 
 
@@ -47,18 +47,18 @@ def test_a_loop_over_other_children_differs(routing):
 @pytest.mark.parametrize("routing", ROUTINGS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradient_reaches_every_entry_of_every_parameter(kind, routing):
-    for pose, weights, bias in product(POSES, WEIGHTS, (False, True)):
-        layer = make_layer(kind, routing, pose=pose, weights=weights, bias=bias)
-        expected = {"weight"} | ({"child_weight"} if weights == "factorised" else set()) | ({"bias"} if bias else set())
+    for pose, sharing, bias in product(POSES, SHARINGS, (False, True)):
+        layer = make_layer(kind, routing, pose=pose, sharing=sharing, bias=bias)
+        expected = {"weight"} | ({"child_weight"} if sharing == "factorised" else set()) | ({"bias"} if bias else set())
         expected |= {"routing.beta_a", "routing.beta_u"} if routing == "em" else set()
         assert {name for name, _ in layer.named_parameters()} == expected
         children = make_children(kind, pose=pose)
         poses = children.poses.requires_grad_()
         scalar(layer(Capsules(poses, children.activations))).backward()
         for name, parameter in layer.named_parameters():
-            assert parameter.grad is not None, (pose, weights, bias, name)
-            assert parameter.grad.isfinite().all(), (pose, weights, bias, name)
-            assert (parameter.grad != 0).all(), (pose, weights, bias, name)
+            assert parameter.grad is not None, (pose, sharing, bias, name)
+            assert parameter.grad.isfinite().all(), (pose, sharing, bias, name)
+            assert (parameter.grad != 0).all(), (pose, sharing, bias, name)
         assert poses.grad.isfinite().all()
         assert poses.grad.any()
 
@@ -100,9 +100,9 @@ def test_parents_may_stand_in_any_order(kind, routing):
     torch.testing.assert_close(after.activations, before.activations[..., order], rtol=1e-10, atol=1e-12)
 
 
-def stack(shape, weights, pose, routing):
+def stack(shape, sharing, pose, routing):
     """Three layers and children for the first, as a model would have them."""
-    images, common = torch.randn(4, 16, 14, 14), {"weights": weights, "pose": pose}
+    images, common = torch.randn(4, 16, 14, 14), {"sharing": sharing, "pose": pose}
     sizes = [(8, 8), (8, 16), (16, 16)] if pose == "vector" else [(16, 16)] * 3
     if shape == "conv":
         children = (nn.PrimaryCaps(16, 8, 8, 3) if pose == "vector" else nn.PrimaryMatrixCaps(16, 8))(images)
@@ -118,15 +118,15 @@ def stack(shape, weights, pose, routing):
     ]
 
 
-STACKS = [("vector", routing, weights) for routing, weights in product(ROUTINGS, WEIGHTS)]
+STACKS = [("vector", routing, sharing) for routing, sharing in product(ROUTINGS, SHARINGS)]
 STACKS.remove(("vector", "entropy", "factorised"))  # two factors of norm 1 are small whatever the start: see below
-STACKS += [("matrix", "em", weights) for weights in WEIGHTS]
+STACKS += [("matrix", "em", sharing) for sharing in SHARINGS]
 
 
-@pytest.mark.parametrize(("pose", "routing", "weights"), STACKS)
+@pytest.mark.parametrize(("pose", "routing", "sharing"), STACKS)
 @pytest.mark.parametrize("shape", ["conv", "dense"])
-def test_a_stack_of_three_layers_starts_alive(shape, pose, routing, weights):
-    children, layers = stack(shape, weights, pose, routing)
+def test_a_stack_of_three_layers_starts_alive(shape, pose, routing, sharing):
+    children, layers = stack(shape, sharing, pose, routing)
     for layer in layers:
         children = layer(children)
         mean = children.activations.mean().item()
@@ -146,10 +146,10 @@ def test_a_factorised_stack_with_entropy_routing_starts_alive_without_normalised
 
 
 @pytest.mark.parametrize("pose", POSES)
-@pytest.mark.parametrize("weights", WEIGHTS)
-def test_frobenius_normalisation_makes_the_size_of_weights_irrelevant(weights, pose):
-    layer = make_layer("dense", "dynamic", pose=pose, weights=weights, normalise_weights=True)
-    plain = make_layer("dense", "dynamic", pose=pose, weights=weights)
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_frobenius_normalisation_makes_the_size_of_weights_irrelevant(sharing, pose):
+    layer = make_layer("dense", "dynamic", pose=pose, sharing=sharing, normalise_weights=True)
+    plain = make_layer("dense", "dynamic", pose=pose, sharing=sharing)
     children = make_children("dense", pose=pose)
     before, plain_before = layer(children), plain(children)
     with torch.no_grad():
@@ -157,7 +157,7 @@ def test_frobenius_normalisation_makes_the_size_of_weights_irrelevant(weights, p
             each.weight[0] *= 7
     torch.testing.assert_close(layer(children), before)
     assert not torch.allclose(plain(children).poses, plain_before.poses, rtol=0.01)
-    parts = layer.transformation() if weights == "factorised" else (layer.transformation(),)
+    parts = layer.transformation() if sharing == "factorised" else (layer.transformation(),)
     for part in parts:
         torch.testing.assert_close(part.square().sum((-2, -1)), torch.ones(part.shape[:-2], dtype=torch.float64))
 
@@ -243,17 +243,17 @@ SMALL = {  # (C_in + C_out) kernel D
 
 
 @pytest.mark.parametrize("pose", POSES)
-@pytest.mark.parametrize("weights", SMALL)
+@pytest.mark.parametrize("sharing", SMALL)
 @pytest.mark.parametrize("number", range(3))
-def test_a_small_start(pose, weights, number):
+def test_a_small_start(pose, sharing, number):
     layer_class, arguments, geometry = [
         (nn.DenseCaps, (5, 3), {}),
         (nn.ConvCaps2d, (2, 2), {"kernel_size": (3, 2)}),
         (nn.ClassCaps, (2, 3), {}),
     ][number]
-    common = {"pose": pose, "weights": weights, "start": "small", "routing": nn.EMRouting()}
+    common = {"pose": pose, "sharing": sharing, "start": "small", "routing": nn.EMRouting()}
     layer = layer_class(*arguments, 4, 4, **common, **geometry)
-    bound = (3 * 2 / SMALL[weights][number]) ** 0.5
+    bound = (3 * 2 / SMALL[sharing][number]) ** 0.5
     for _ in range(20):
         layer.reset_parameters()
         assert 0 < layer.weight.abs().max() <= bound

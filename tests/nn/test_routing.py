@@ -6,7 +6,7 @@ import types
 import pytest
 import torch
 
-from layers import ROUTINGS, make_children, make_layer
+from support.layers import ROUTINGS, make_children, make_layer
 from torchcaps import nn
 from torchcaps.routing import dynamic_routing, em_routing, entropy_routing, kmeans_routing, uniform_routing
 from torchcaps.schedules import routing_lambda

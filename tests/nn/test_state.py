@@ -5,13 +5,13 @@ import copy
 import pytest
 import torch
 
-from layers import KINDS, ROUTINGS, WEIGHTS, make_children, make_layer
+from support.layers import KINDS, ROUTINGS, SHARINGS, make_children, make_layer
 
 
-@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("sharing", SHARINGS)
 @pytest.mark.parametrize("routing", ROUTINGS)
-def test_state_makes_the_round_trip(routing, weights, tmp_path):
-    layer, other = (make_layer("dense", routing, weights=weights, bias=True) for _ in range(2))
+def test_state_makes_the_round_trip(routing, sharing, tmp_path):
+    layer, other = (make_layer("dense", routing, sharing=sharing, bias=True) for _ in range(2))
     children = make_children("dense")
     assert not other(children).poses.equal(layer(children).poses)
     torch.save(layer.state_dict(), tmp_path / "layer.pt")
@@ -37,9 +37,9 @@ def test_a_deep_copy_is_independent(routing):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("weights", WEIGHTS)
-def test_reset_draws_every_parameter_anew(kind, weights):
-    layer = make_layer(kind, "em", weights=weights, bias=True)
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_reset_draws_every_parameter_anew(kind, sharing):
+    layer = make_layer(kind, "em", sharing=sharing, bias=True)
     torch.manual_seed(1)
     layer.reset_parameters()
     first = copy.deepcopy(layer.state_dict())
@@ -56,14 +56,14 @@ def test_reset_draws_every_parameter_anew(kind, weights):
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        ("dense", "5 -> 3 capsules, 3 -> 5, pose='vector', weights='shared', bias=True, normalise_weights=True"),
-        ("conv1d", "2 -> 2 types, kernel_size=(3,), stride=(1,), 3 -> 5, pose='vector', weights='shared', bias=True"),
-        ("conv2d", "2 -> 2 types, kernel_size=(3, 2), stride=(2, 1), 3 -> 5, pose='vector', weights='shared'"),
-        ("class", "2 types -> 3 classes, 3 -> 5, pose='vector', weights='shared'"),
+        ("dense", "5 -> 3 capsules, 3 -> 5, pose='vector', sharing='shared', bias=True, normalise_weights=True"),
+        ("conv1d", "2 -> 2 types, kernel_size=(3,), stride=(1,), 3 -> 5, pose='vector', sharing='shared', bias=True"),
+        ("conv2d", "2 -> 2 types, kernel_size=(3, 2), stride=(2, 1), 3 -> 5, pose='vector', sharing='shared'"),
+        ("class", "2 types -> 3 classes, 3 -> 5, pose='vector', sharing='shared'"),
     ],
 )
 def test_representation(kind, expected):
-    layer = make_layer(kind, weights="shared", bias=True, normalise_weights=True, options={"num_iterations": 2})
+    layer = make_layer(kind, sharing="shared", bias=True, normalise_weights=True, options={"num_iterations": 2})
     assert layer.extra_repr().startswith(expected)
     assert "DynamicRouting(num_iterations=2)" in repr(layer)
 
@@ -71,10 +71,10 @@ def test_representation(kind, expected):
 @pytest.mark.parametrize("routing", ROUTINGS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_dtype_and_device_arguments_reach_every_parameter(kind, routing):
-    layer = make_layer(kind, routing, weights="factorised", bias=True, dtype=torch.float64)
+    layer = make_layer(kind, routing, sharing="factorised", bias=True, dtype=torch.float64)
     assert all(parameter.dtype == torch.float64 for parameter in layer.parameters())
     assert layer(make_children(kind)).poses.dtype == torch.float64
-    meta = make_layer(kind, routing, weights="factorised", bias=True, device="meta", dtype=torch.float32)
+    meta = make_layer(kind, routing, sharing="factorised", bias=True, device="meta", dtype=torch.float32)
     assert all(parameter.is_meta for parameter in meta.parameters())
     filled = meta.to_empty(device="cpu")
     filled.reset_parameters()

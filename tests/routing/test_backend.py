@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from cases import class_case, conv_case, dense_case, randn, random_mask, tensor_case
-from situations import amended, every, partially, with_activations, with_logits
+from support.cases import class_case, conv_case, dense_case, randn, random_mask, tensor_case
+from support.situations import amended, every, partially, with_activations, with_logits
 from torchcaps.capsules import Capsules
 from torchcaps.nn import DynamicRouting
 from torchcaps.routing import backend as backends

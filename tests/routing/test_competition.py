@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from algorithms import ALL, BETAS, LEAKY, competitors, conv_votes, describe, route
-from cases import conv_case, randn
+from support.algorithms import ALL, BETAS, LEAKY, competitors, conv_votes, describe, route
+from support.cases import conv_case, randn
 from torchcaps.capsules import Capsules
 from torchcaps.routing import em_routing
 from torchcaps.routing.competition import KINDS, Competition

@@ -273,15 +273,15 @@ def test_dense_weight():
     with raises(ValueError, "full weight must have shape (I, J, K, D)", "got (3, 4, 5)"):
         DenseVotes(poses, torch.zeros(3, 4, 5))
     with raises(ValueError, "shared weight must have shape (J, K, D)", "got (6, 3, 4, 5)"):
-        DenseVotes(poses, torch.zeros(6, 3, 4, 5), weights="shared")
+        DenseVotes(poses, torch.zeros(6, 3, 4, 5), sharing="shared")
     with raises(ValueError, "weight must have shape (J, K, D) = (3, 4, 5)", "got (3, 2, 5)"):
-        DenseVotes(poses, torch.zeros(3, 2, 5), weights="shared")
+        DenseVotes(poses, torch.zeros(3, 2, 5), sharing="shared")
     with raises(TypeError, "weight has dtype torch.float64 but poses has torch.float32", ".to(dtype)"):
         DenseVotes(poses, torch.zeros(6, 3, 4, 5, dtype=torch.float64))
     with raises(TypeError, "full weights are one tensor, got tuple"):
         DenseVotes(poses, (torch.zeros(6, 4, 2), torch.zeros(3, 2, 5)))
-    with raises(ValueError, "weights must be one of 'full', 'shared', 'factorised'", "did you mean 'factorised'?"):
-        DenseVotes(poses, torch.zeros(6, 3, 4, 5), weights="factorized")
+    with raises(ValueError, "sharing must be one of 'full', 'shared', 'factorised'", "did you mean 'factorised'?"):
+        DenseVotes(poses, torch.zeros(6, 3, 4, 5), sharing="factorized")
     with raises(ValueError, "pose must be one of 'vector', 'matrix'", "got 'matrices'"):
         DenseVotes(poses, torch.zeros(6, 3, 4, 5), pose="matrices")
     with raises(ValueError, "bias must have shape (I, J, D) = (6, 3, 5)", "got (3, 5)"):
@@ -291,13 +291,13 @@ def test_dense_weight():
 def test_factorised_weight():
     poses = torch.zeros(2, 6, 4)
     with raises(TypeError, "factorised weights are a pair (one factor per child, one per parent)"):
-        DenseVotes(poses, torch.zeros(6, 3, 4, 5), weights="factorised")
+        DenseVotes(poses, torch.zeros(6, 3, 4, 5), sharing="factorised")
     with raises(ValueError, "child factor must have shape (I, K, K') = (6, 4, 2)", "got (5, 4, 2)"):
-        DenseVotes(poses, (torch.zeros(5, 4, 2), torch.zeros(3, 2, 5)), weights="factorised")
+        DenseVotes(poses, (torch.zeros(5, 4, 2), torch.zeros(3, 2, 5)), sharing="factorised")
     with raises(ValueError, "weight must have shape (J, K, D) = (3, 2, 5)", "got (3, 4, 5)"):
-        DenseVotes(poses, (torch.zeros(6, 4, 2), torch.zeros(3, 4, 5)), weights="factorised")
+        DenseVotes(poses, (torch.zeros(6, 4, 2), torch.zeros(3, 4, 5)), sharing="factorised")
     with raises(TypeError, "child factor has dtype torch.float64 but poses has torch.float32", ".to(dtype)"):
-        DenseVotes(poses, (torch.zeros(6, 4, 2, dtype=torch.float64), torch.zeros(3, 2, 5)), weights="factorised")
+        DenseVotes(poses, (torch.zeros(6, 4, 2, dtype=torch.float64), torch.zeros(3, 2, 5)), sharing="factorised")
 
 
 def test_matrix_poses():
@@ -312,7 +312,7 @@ def test_convolution():
     with raises(ValueError, "a window of (3, 2) does not fit into a map of (2, 5)", "use a smaller kernel or"):
         ConvVotes(poses[:, :2], weight)
     with raises(ValueError, "shared weights do not show the kernel size", "give kernel_size"):
-        ConvVotes(poses, torch.zeros(4, 3, 3), weights="shared")
+        ConvVotes(poses, torch.zeros(4, 3, 3), sharing="shared")
     with raises(ValueError, "stride must be a positive integer or 2 of them", "got 0"):
         ConvVotes(poses, weight, stride=0)
     with raises(ValueError, "kernel_size must be a positive integer or 2 of them", "got (3, 2, 1)"):
@@ -331,9 +331,9 @@ def test_convolution():
         with raises(TypeError, "full weights are one tensor", f"got {type(wrong).__name__}"):
             ConvVotes(poses, wrong)
     with raises(TypeError, "factorised weights are a pair"):
-        ConvVotes(poses, weight, weights="factorised")
-    with raises(ValueError, "weights must be one of 'full', 'shared', 'factorised'", "got 'ful'"):
-        ConvVotes(poses, weight, weights="ful")
+        ConvVotes(poses, weight, sharing="factorised")
+    with raises(ValueError, "sharing must be one of 'full', 'shared', 'factorised'", "got 'ful'"):
+        ConvVotes(poses, weight, sharing="ful")
 
 
 def test_class_votes():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from algorithms import ALL, EM, competitors, route, weighs_by_activation
+from support.algorithms import ALL, EM, competitors, route, weighs_by_activation
 from torchcaps.capsules import Capsules
 from torchcaps.routing import RoutingResult, kmeans_routing
 from torchcaps.routing.competition import KINDS

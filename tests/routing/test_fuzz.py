@@ -2,7 +2,7 @@
 
 import pytest
 
-from fuzzing import check, draw
+from support.fuzzing import check, draw
 
 
 def solve(numbers: range) -> None:

@@ -6,8 +6,17 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from algorithms import ALL, LEAKY, competitors, conv_votes, describe, of_competitors, route, weighs_by_activation
-from cases import rand, randn, random_mask
+from support.algorithms import (
+    ALL,
+    LEAKY,
+    competitors,
+    conv_votes,
+    describe,
+    of_competitors,
+    route,
+    weighs_by_activation,
+)
+from support.cases import rand, randn, random_mask
 from torchcaps.capsules import Capsules
 from torchcaps.routing import em_routing
 from torchcaps.routing.competition import KINDS

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.testing import assert_close
 
-from algorithms import competitors, conv_votes, of_competitors
+from support.algorithms import competitors, conv_votes, of_competitors
 from torchcaps.routing import dynamic_routing, em_routing, entropy_routing, kmeans_routing
 from torchcaps.routing.competition import KINDS
 from torchcaps.votes import Votes, as_votes

@@ -10,8 +10,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 from torch.testing import assert_close
 
-from algorithms import COUPLING, DESCRIPTIONS, competitors, conv_votes, describe, route
-from cases import rand, randn, random_mask
+from support.algorithms import COUPLING, DESCRIPTIONS, competitors, conv_votes, describe, route
+from support.cases import rand, randn, random_mask
 from torchcaps.routing import dynamic_routing, em_routing, entropy_routing, kmeans_routing, uniform_routing
 from torchcaps.routing.competition import KINDS
 

@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 import torch
 
-from cases import conv_case, dense_case, rand, randn, random_mask, tensor_case
-from situations import conv1d_case, with_activations
+from support.cases import conv_case, dense_case, rand, randn, random_mask, tensor_case
+from support.situations import conv1d_case, with_activations
 from torchcaps.routing import dynamic_routing, em_routing, entropy_routing, kmeans_routing, uniform_routing
 from torchcaps.routing.competition import KINDS
 

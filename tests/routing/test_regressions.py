@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn.functional import conv2d
 from torch.testing import assert_close
 
-from algorithms import competitors
-from cases import rand, randn
+from support.algorithms import competitors
+from support.cases import rand, randn
 from torchcaps.capsules import Capsules
 from torchcaps.routing import dynamic_routing, em_routing, entropy_routing, kmeans_routing, uniform_routing
 from torchcaps.votes import ConvVotes

@@ -33,18 +33,19 @@ class Explore:
         check_installed("the explorer")
         import webbrowser
 
-        from torchcaps.explorer import Limits, Service, create_app, shipped_models
-        from torchcaps.explorer.serve import open_socket, run
+        from torchcaps.explorer import Explorer, create_app
+        from torchcaps.service import Limits, shipped_models
+        from torchcaps.service.listening import open_socket, run
 
         listener = open_socket(self.host, self.port)
         with listener:
             limits = Limits(hosts=allowed_hosts(self.host))
-            service = Service(*shipped_models(self.run_folder))
-            service.warm_up()
-            shown = vars(service.models().roles).values()
-            if self.run_folder is not None and next(iter(service.predictors)) not in shown:
+            explorer = Explorer(*shipped_models(self.run_folder))
+            explorer.warm_up()
+            shown = vars(explorer.roles()).values()
+            if self.run_folder is not None and next(iter(explorer.predictors)) not in shown:
                 print("note: the page has no place for this model (one of images needs a decoder); the API has it")
-            app = create_app(service, limits=limits)
+            app = create_app(explorer, limits=limits)
             address = f"{address_of(self.host, listener.getsockname()[1])}/"
 
             def announce() -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from rich.console import Console
 
 from torchcaps.data.sets import DataNotice
-from torchcaps.encoding import TextNotice
+from torchcaps.inputs.texts import TextNotice
 from torchcaps.training.checkpoint import CheckpointNotice
 
 NOTICES = (DataNotice, TextNotice, CheckpointNotice)

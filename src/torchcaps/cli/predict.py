@@ -14,7 +14,7 @@ from torchcaps.cli.evaluate import columns_of, run_config
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from torchcaps.models.reasons import Reason
+    from torchcaps.inspection import Reason
     from torchcaps.predictor import Predictor, TextPredictor
 
 STANDARD_INPUT = Path("-")

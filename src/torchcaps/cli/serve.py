@@ -10,7 +10,7 @@ from torchcaps.cli.explore import address_of, allowed_hosts, check_installed
 
 @dataclass(frozen=True, kw_only=True)
 class Serve:
-    """Serve a trained model over HTTP: the explorer's API without its page, for programs.
+    """Serve a trained model over HTTP, for other programs.
 
     POST /api/predict, /api/explain, /api/trace, /api/reconstruct, /api/attack; GET /api describes them, /health and
     /metrics (Prometheus) are for those who run the service. SIGTERM finishes what was begun, refuses new work with
@@ -45,9 +45,9 @@ class Serve:
         from pathlib import Path
 
         from torchcaps.checks import check_count, check_positive
-        from torchcaps.explorer import Batching, Limits, Service, Serving
-        from torchcaps.explorer.serve import open_socket
         from torchcaps.predictor import load
+        from torchcaps.service import Batching, Limits, Service, Serving
+        from torchcaps.service.listening import open_socket
 
         batching = None
         if check_count("--batch-size", self.batch_size) > 1:

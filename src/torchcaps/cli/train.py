@@ -80,7 +80,7 @@ class Train:
         console = Console()
         if self.resume is not None:
             if self != Train(resume=self.resume):
-                raise ValueError("a run that is resumed keeps its options; leave away all others than --resume")
+                raise ValueError("a run that is resumed keeps its options; give --resume alone")
             folder, config = self.resume, runs.RunConfig.read(self.resume)
             check_trusted(config.model_options.get("routing"), str(folder / runs.CONFIG))
         else:
@@ -154,7 +154,8 @@ def report_result(console, config, folder: Path, result: dict[str, Any]) -> None
         lines.append(nothing if found is None else f"validation accuracy: {100 * found:.2f} % ({nothing})")
     else:
         data = "embedded digits" if config.data == "digits" else f"{result['kind']}s of {config.data}"
+        drawn = f", error of reconstruction {error:.1f}" if (error := result.get("reconstruction_error")) else ""
         f1 = f", micro F1 {100 * result['micro_f1']:.2f} %" if "micro_f1" in result else ""
-        lines.append(f"test accuracy: {100 * result['accuracy']:.2f} %{f1} ({result['num_test']} {data})")
+        lines.append(f"test accuracy: {100 * result['accuracy']:.2f} %{f1}{drawn} ({result['num_test']} {data})")
     for line in lines:
         console.print(line, highlight=False, soft_wrap=True)

@@ -9,8 +9,8 @@ from sklearn.utils.validation import validate_data  # pyrefly: ignore[missing-mo
 from torchcaps.data.augment import Augmentation
 from torchcaps.data.sets import check_channels_last
 from torchcaps.estimators.base import CapsuleClassifier
+from torchcaps.inputs.images import Preprocessing
 from torchcaps.models import Model, create_model
-from torchcaps.preprocessing import Preprocessing
 from torchcaps.training import TrainingConfig
 
 LEAST_STEPS, MOST_STEPS, LEAST_EPOCHS = 30, 480, 3

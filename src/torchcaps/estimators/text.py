@@ -9,8 +9,8 @@ from sklearn.utils.validation import check_consistent_length
 
 from torchcaps.data.text import TextOptions
 from torchcaps.estimators.base import CapsuleClassifier
+from torchcaps.inspection import Reason, word_reasons
 from torchcaps.models import TextModel
-from torchcaps.models.reasons import Reason, explain
 from torchcaps.training import TrainingConfig
 from torchcaps.training.text import new_text_model
 
@@ -94,9 +94,9 @@ class CapsuleTextClassifier(CapsuleClassifier):
         self.verbose = verbose
 
     def explain(self, X: Any) -> list[list[Reason]]:
-        """What each word of each text says for its predicted label; see `torchcaps.models.reasons`."""
+        """What each word of each text says for its predicted label; see `torchcaps.inspection.word_reasons`."""
         texts, _ = self._check_inputs(X, is_first=False)
-        return explain(self.model_, texts.tolist())
+        return word_reasons(self.model_, texts.tolist())
 
     def _check_inputs(self, X: Any, y: Any = None, *, is_first: bool) -> tuple[np.ndarray, Any]:
         """Texts (n,), as an array of objects."""

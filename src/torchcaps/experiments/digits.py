@@ -22,7 +22,7 @@ ROUTINGS: dict[str, tuple[str, dict[str, Any]]] = {
 def capsules_with(name: str, *, reconstruct: bool) -> dict[str, Any]:
     """Options of CapsNet-Small with one of these routings; all else is as it was when the experiments were run."""
     routing, options = ROUTINGS[name]
-    former = FORMER if reconstruct else {"weights": FORMER["weights"]}
+    former = FORMER if reconstruct else {"sharing": FORMER["sharing"]}
     return {"routing": routing, "routing_options": options, "reconstruct": reconstruct, **former}
 
 

@@ -38,7 +38,7 @@ DIGITS, TOYS = "digits moved, turned, scaled, sheared", "toys from new sides"
 
 def entries_of(model: Model) -> int | None:
     """How many principal directions are read; poses are read whole."""
-    return None if hasattr(model, "class_capsules") else NUM_ENTRIES
+    return None if model.is_routed else NUM_ENTRIES
 
 
 def follow_digits(scale: Scale, folder: Path) -> dict[str, float]:

@@ -62,8 +62,8 @@ def _routings(scale: Scale, data: str) -> list[Row]:
 def _variants(scale: Scale, data: str) -> list[Row]:
     """Every row differs from a routing of the group before in one thing; its weights are factorised."""
     found: list[tuple[str, dict[str, Any]]] = [
-        ("full weights", {"weights": "full"}),
-        ("shared weights", {"weights": "shared"}),
+        ("full weights", {"sharing": "full"}),
+        ("shared weights", {"sharing": "shared"}),
         ("dynamic, squash_k = 0.5", _routing("dynamic", {"num_iterations": 3, "squash_k": 0.5})),
         ("K-Means, squash_k = 0.5", _routing("kmeans", {"num_iterations": 2, "squash_k": 0.5})),
         ("K-Means, inverse temperature 3", _routing("kmeans", {"num_iterations": 2, "inverse_temperature": 3.0})),
@@ -79,7 +79,7 @@ def _routing(name: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _variant(scale: Scale, data: str, name: str, options: dict[str, Any], group: str) -> Row:
-    chosen: dict[str, Any] = {"reconstruct": False, "weights": "factorised"} | options
+    chosen: dict[str, Any] = {"reconstruct": False, "sharing": "factorised"} | options
     config = digits_run(scale, data, MODEL, epochs=EPOCHS[scale], **chosen)
     return Row(name=name, config=config, group=group, measure=error_and_seconds)
 

@@ -33,7 +33,7 @@ LONG_EPOCHS = 10  # of one network of each kind on pairs
 # digits do not fit: poses keep one direction and decoders draw mean digits. Full ones, as in the paper, miss 20 % of
 # held-out training pairs after two epochs. Twenty times the paper's weight of the decoder changes that by half a point,
 # and its drawings by more: their error is 79 instead of 84 % of that of mean digits.
-CAPSULES: dict[str, Any] = {"weights": "full", **FORMER_DECODER, "training": {"reconstruction_weight": 0.01}}
+CAPSULES: dict[str, Any] = {"sharing": "full", **FORMER_DECODER, "training": {"reconstruction_weight": 0.01}}
 # Between two digits a child sees the end of one beside nothing, as it does in a digit moved to the edge. Tried with
 # K-Means on pairs of held-out training digits, seed 0: 64 % right after two epochs of 6,000 digits moved by up to 2
 # pixels, 95 % after two of 15,000 moved by up to 6.
@@ -202,7 +202,7 @@ def _overlapping(scale: Scale) -> list[Row]:
     models.append((NOW, "capsnet-small", short, {"training": {"reconstruction_weight": WEIGHT}}))
     if scale == "full":
         models += [
-            ("dynamic, r = 3, factorised", "capsnet-small", short, CAPSULES | {"weights": "factorised"}),
+            ("dynamic, r = 3, factorised", "capsnet-small", short, CAPSULES | {"sharing": "factorised"}),
             (f"dynamic, r = 3, {LONG_EPOCHS} epochs", "capsnet-small", LONG_EPOCHS, CAPSULES),
             (f"CNN, small, {LONG_EPOCHS} epochs", "cnn-small", LONG_EPOCHS, {}),
         ]

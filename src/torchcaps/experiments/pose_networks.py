@@ -1,6 +1,6 @@
 """CapsNet-Small with parts that can be exchanged, for the comparison of these parts alone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -13,6 +13,7 @@ from torchcaps.models.capsnet import EM_OPTIONS
 from torchcaps.models.stems import SMALL_STEM_LEAST_SIZE, map_size, small_primary, small_stem
 from torchcaps.nn import DenseCaps, PrimaryCaps, create_routing
 from torchcaps.nn.decoder import ConvDecoder, Decoder, FullyConnectedDecoder
+from torchcaps.routing import RoutingResult
 
 WEIGHT_STD = 0.05
 
@@ -22,7 +23,7 @@ class PoseNetwork(ImageModel):
 
     Args:
         image_shape, num_classes: see ImageModel.
-        routing, routing_options, weights, decoder_hidden, pose_scale: see VectorCapsNet.
+        routing, routing_options, sharing, decoder_hidden, pose_scale: see VectorCapsNet.
         inner_size: of transformations that are factorised through as many entries: each child has a matrix of its own
             into a space of this size, each class one out of it.
         num_types, pose_size: of the primary capsules.
@@ -40,7 +41,7 @@ class PoseNetwork(ImageModel):
         num_classes: int,
         routing: str = "dynamic",
         routing_options: dict[str, Any] | None = None,
-        weights: str = "full",
+        sharing: str = "full",
         inner_size: int | None = None,
         num_types: int = 16,
         pose_size: int = 8,
@@ -59,22 +60,26 @@ class PoseNetwork(ImageModel):
         std = WEIGHT_STD
         if inner_size is not None:
             self.inner = nn.Parameter(torch.randn(num_children, pose_size, inner_size) / pose_size**0.5)
-            weights, std, pose_size = "shared", WEIGHT_STD * (pose_size / inner_size) ** 0.5, inner_size
+            sharing, std, pose_size = "shared", WEIGHT_STD * (pose_size / inner_size) ** 0.5, inner_size
         if routing == "em":
             routing_options, self.default_loss = EM_OPTIONS | (routing_options or {}), "spread"
         self.class_capsules = DenseCaps(
             *(num_children, num_classes, pose_size, class_size),
             routing=create_routing(routing, **(routing_options or {})),
-            weights=weights,
+            sharing=sharing,
             weight_std=std,
         )
         self.decoder = make_decoder(self, class_size, decoder_hidden, pose_scale)
 
-    def forward(self, images: Tensor, classes: Tensor | None = None) -> ModelOutput:
-        children = self.primary(self.features(self.pad(images))).flatten()
+    def route(self, images: Tensor, /, *, return_trace: bool = False) -> dict[str, RoutingResult]:
+        children = self.primary(self.features(self.pad(images)))
         if self.inner is not None:
-            children = Capsules.from_poses(torch.einsum("bik,ikr->bir", children.poses, self.inner))
-        parents = self.class_capsules(children)
+            poses = torch.einsum("bik,ikr->bir", children.flatten().poses, self.inner)
+            children = Capsules.from_poses(poses.unflatten(1, children.activations.shape[1:]))
+        return {"class_capsules": self.class_capsules.route(children, return_trace=return_trace)}
+
+    def conclude(self, results: Mapping[str, RoutingResult], classes: Tensor | None = None) -> ModelOutput:
+        parents = results["class_capsules"].capsules
         drawn = None if self.draws_winner else classes
         return ModelOutput(parents.activations, parents.poses, self.decoder(parents, drawn))
 

@@ -43,10 +43,10 @@ def rows(scale: Scale, data: str) -> list[Row]:
     groups: dict[str, dict[str, dict[str, Any]]] = {
         "the choice": {"CapsNet-Small": {}},
         "transformations of the classes": {
-            "factorised through 8 entries": {"weights": "factorised"},
+            "factorised through 8 entries": {"sharing": "factorised"},
             "factorised through 32 entries": {"inner_size": 32},
             "factorised through 64 entries": {"inner_size": 64},
-            "shared by all children": {"weights": "shared"},
+            "shared by all children": {"sharing": "shared"},
         },
         "children of an image": {
             "288 of 4 entries": {"num_types": 32, "pose_size": 4},
@@ -81,7 +81,7 @@ def rows(scale: Scale, data: str) -> list[Row]:
         },
         "all former choices at once": {
             "factorised, 128 and 256, poses as they are, 0.0005": {
-                "weights": "factorised",
+                "sharing": "factorised",
                 "decoder_hidden": (128, 256),
                 "pose_scale": 1.0,
                 "weight": 0.0005,

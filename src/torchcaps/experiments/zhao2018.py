@@ -16,10 +16,10 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from torchcaps.data import TextSet
 from torchcaps.data.text import TextOptions
-from torchcaps.encoding import is_chinese
 from torchcaps.environment import environment
 from torchcaps.experiments.harness import TEST_ERROR, Experiment, Row, Scale, test_error
 from torchcaps.files import write_json
+from torchcaps.inputs.texts import is_chinese
 from torchcaps.models.base import classes_there
 from torchcaps.runs import CONFIG, ENVIRONMENT, RESULT, RunConfig, load_run_data, scores, training_parts
 from torchcaps.training import Event, TrainingConfig

@@ -1,17 +1,11 @@
-"""An explorer of trained models: what it can do is `Service`, how it is served over HTTP is `create_app`.
+"""The explorer of trained models: a page in the browser that stands on `torchcaps.service`.
 
-`Serving` is the same for programs: without the page, with batches, health and metrics.
+`Explorer` is the service with what only the page asks for, `create_app` its API and its page.
 
 Needs the extra: pip install 'torchcaps[explorer]'.
 """
 
 from torchcaps.explorer.app import create_app
-from torchcaps.explorer.batching import Batching
-from torchcaps.explorer.catalogue import shipped_models
-from torchcaps.explorer.limits import Limits
-from torchcaps.explorer.refusals import Refusal
-from torchcaps.explorer.requests import RoutingChoice
-from torchcaps.explorer.service import Service
-from torchcaps.explorer.serving import Serving
+from torchcaps.explorer.explorer import Explorer
 
-__all__ = ["Batching", "Limits", "Refusal", "RoutingChoice", "Service", "Serving", "create_app", "shipped_models"]
+__all__ = ["Explorer", "create_app"]

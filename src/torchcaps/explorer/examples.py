@@ -1,29 +1,27 @@
 """Examples of test data for a model, from what the package holds or the user has."""
 
-from typing import Any
-
 import numpy as np
 
-from torchcaps.data import ImageSet, TextSet, load_data
-from torchcaps.data.load import EMBEDDED, SOURCES
+from torchcaps.data import ImageSet, TextSet
+from torchcaps.data.load import EMBEDDED
 from torchcaps.data.text import SOURCES as TEXT_SOURCES
 from torchcaps.data.toys.shapes import CATEGORIES
-from torchcaps.encoding import is_chinese
-from torchcaps.explorer.images import raw_picture
 from torchcaps.explorer.results import Example
+from torchcaps.inputs.texts import is_chinese
 from torchcaps.models import Model
+from torchcaps.service.held_out import held_out, test_part
+from torchcaps.service.images import raw_picture
 from torchcaps.viz.contact_sheet import choose
 
 NUM_EXAMPLES = 20
 LENGTHS = range(20, 160)  # characters of texts that are shown
-EMBEDDED_FOR = {"mnist": "digits"}  # a set that is not embedded, and one that holds some of its test examples
 
 
 def find_examples(model: Model) -> list[Example]:
     """About 20 examples that the model was not trained on, each class with its share; none if there are no such."""
     if model.kind == "image" and set(model.labels) == set(CATEGORIES):
         return _images(_toys(), model)
-    part = test_images(model)
+    part = held_out(model)
     if part is None and model.kind == "text":
         part = _embedded_texts(model)
     if isinstance(part, TextSet):
@@ -31,28 +29,11 @@ def find_examples(model: Model) -> list[Example]:
     return [] if part is None else _images(part, model)
 
 
-def test_images(model: Model) -> Any:
-    """The test part of the data that a model was trained on, as far as it is here; None if it is not."""
-    name = str(model.card.get("dataset"))
-    return _test_part(EMBEDDED_FOR.get(name, name), model)
-
-
-def _test_part(name: str, model: Model) -> Any:
-    """The test part of a set, if it is there and has the classes of the model."""
-    if name not in SOURCES and name not in TEXT_SOURCES:  # a path in a model's card is not followed
-        return None
-    try:
-        part = load_data(name).test
-    except (OSError, ValueError):
-        return None
-    return part if part is not None and tuple(part.class_names) == model.labels else None
-
-
 def _embedded_texts(model: Model) -> TextSet | None:
     """Embedded texts in the model's language with its classes."""
     wanted = is_chinese(model.preprocessing.vocabulary[:1000])
     for name, source in TEXT_SOURCES.items():
-        part = _test_part(name, model) if source.place is not None else None
+        part = test_part(name, model) if source.place is not None else None
         if part is not None and is_chinese(part.texts[:100]) == wanted:
             return part
     return None

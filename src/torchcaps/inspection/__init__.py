@@ -4,6 +4,8 @@ from torchcaps.inspection.directions import Direction, PoseSpace, decode_poses, 
 from torchcaps.inspection.equivariance import TRANSFORMATIONS, Followed, follow, straightness, transformed
 from torchcaps.inspection.probes import PoseProbes, linear_r_squared, poses_of, probe_poses, read_features
 from torchcaps.inspection.properties import PROPERTIES, UNITS, image_properties
+from torchcaps.inspection.routes import Routes, find_routes
+from torchcaps.inspection.words import Reason, WordRouting, word_reasons
 from torchcaps.inspection.yardsticks import class_means, class_principal_pictures, picture_errors
 
 __all__ = [
@@ -14,10 +16,14 @@ __all__ = [
     "Followed",
     "PoseProbes",
     "PoseSpace",
+    "Reason",
+    "Routes",
+    "WordRouting",
     "class_means",
     "class_principal_pictures",
     "decode_poses",
     "decoder_of",
+    "find_routes",
     "follow",
     "image_properties",
     "linear_r_squared",
@@ -30,4 +36,5 @@ __all__ = [
     "straightness",
     "sweep",
     "transformed",
+    "word_reasons",
 ]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchcaps.checks import check_count
 from torchcaps.inspection.properties import PROPERTIES, image_properties
@@ -56,7 +56,7 @@ def probe_poses(
     Each image is told by a map that was fitted to images of its class in the other folds.
 
     Args:
-        model: a capsule network, or one that ends in a linear layer, whose inputs are read instead of poses.
+        model: a capsule network, or one with `last_features`, which are read instead of poses.
         images: raw, uint8 (n, h, w[, c]); the first channel is measured, as the model sees it.
         labels: (n,) true classes.
         num_entries: read this many principal directions of the features within each class; None reads them all.
@@ -98,21 +98,13 @@ def read_features(model: Model, images: np.ndarray, labels: np.ndarray) -> np.nd
 
 
 def poses_of(model: Model, batch: Tensor, classes: Tensor) -> Tensor:
-    """Poses of the given classes (B, D) for prepared images, or what the last linear layer reads."""
-    if isinstance(getattr(model, "class_capsules", None), nn.Module):
-        poses_BJD = model(batch).poses
-        assert poses_BJD is not None
-        return poses_BJD[torch.arange(len(batch), device=batch.device), classes]
-    last = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    if not last:
-        raise ValueError(f"{model.name} has neither class capsules nor a linear layer at its end; it has no poses")
-    seen: list[Tensor] = []
-    handle = last[-1].register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-    try:
-        model(batch)
-    finally:
-        handle.remove()
-    return seen[0].flatten(1)
+    """Poses of the given classes (B, D) for prepared images, or the features that the last linear layer reads."""
+    if type(model).last_features is not Model.last_features:
+        return model.last_features(batch).flatten(1)
+    poses_BJD = model(batch).poses
+    if poses_BJD is None:
+        raise ValueError(f"{model.name} has no poses of classes, and does not implement last_features")
+    return poses_BJD[torch.arange(len(batch), device=batch.device), classes]
 
 
 def linear_r_squared(

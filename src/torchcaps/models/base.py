@@ -13,9 +13,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from torchcaps.checks import check_count
+from torchcaps.inputs.images import Preprocessing
 from torchcaps.models.loading import check_weights, described_shapes, read_labels
+from torchcaps.models.stems import stem_window
 from torchcaps.nn.routing import check_trusted
-from torchcaps.preprocessing import Preprocessing
+from torchcaps.routing import RoutingResult
+from torchcaps.votes.sharing import read_options
+from torchcaps.windows import GridWindow
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -111,8 +115,37 @@ class Model(nn.Module, PyTorchModelHubMixin):
         self.card: dict[str, Any] = {}
 
     def forward(self, inputs: Tensor, /, classes: Tensor | None = None) -> ModelOutput:
-        """Classify; `classes`, (B,) or (B, J), are those to reconstruct, else the most active."""
-        raise NotImplementedError
+        """Classify; `classes`, (B,) or (B, J), are those to reconstruct, else the most active.
+
+        A capsule model that implements `route` needs no more than that.
+        """
+        return self.conclude(self.route(inputs), classes)
+
+    def route(self, inputs: Tensor, /, *, return_trace: bool = False) -> dict[str, RoutingResult]:
+        """How a batch goes through the capsule layers: their names, as `get_submodule` takes them, and their results.
+
+        Layers come in the order in which they are routed, the classes last. Pictures and explorer stand on this: a
+        capsule model that implements it is drawn and explored.
+
+        Args:
+            inputs: as `forward` takes them.
+            return_trace: keep every iteration of every layer.
+        """
+        raise ValueError(f"{self.name} has no routing that could be shown: it does not implement route")
+
+    def conclude(self, results: Mapping[str, RoutingResult], classes: Tensor | None = None) -> ModelOutput:
+        """The answer from the routing of all layers; by default the capsules of the last layer are the classes."""
+        capsules = list(results.values())[-1].capsules
+        return ModelOutput(capsules.activations, capsules.poses)
+
+    @property
+    def is_routed(self) -> bool:
+        """Whether the model implements `route`."""
+        return type(self).route is not Model.route
+
+    def last_features(self, inputs: Tensor, /) -> Tensor:
+        """What the last linear layer of a model without capsules reads: (B, features)."""
+        raise ValueError(f"{self.name} has no features before a last linear layer: it does not implement last_features")
 
     def probabilities(self, output: ModelOutput) -> Tensor:
         """Of each class: (B, J); rows add up to 1 unless several classes may be true at once."""
@@ -201,7 +234,7 @@ class Model(nn.Module, PyTorchModelHubMixin):
         arguments = config.get("arguments")
         if not isinstance(arguments, dict):
             raise ValueError(f"{folder / CONFIG_FILE} does not describe a model of this version: it has no arguments")
-        arguments = {**model_class.old_options, **arguments}
+        arguments = {**model_class.old_options, **read_options(arguments)}
         check_trusted(arguments.get("routing"), str(folder / CONFIG_FILE))
         try:
             labels = read_labels(config["labels"], arguments["num_classes"])
@@ -249,7 +282,22 @@ class ImageModel(Model):
 
     def forward(self, images: Tensor, classes: Tensor | None = None) -> ModelOutput:
         """Classify images (B, C, H, W); `classes`, (B,) or (B, J), are those to reconstruct, else the most active."""
-        raise NotImplementedError
+        return super().forward(images, classes)
+
+    def first_window(self) -> GridWindow:
+        """What the first place of the first capsules sees of an image, and how far the next one is.
+
+        It is read off the convolutions and poolings of `features` and `primary`, one after the other. A model that is
+        built otherwise gives its own.
+        """
+        parts = [part for name in ("features", "primary") if isinstance(part := getattr(self, name, None), nn.Module)]
+        if len(parts) < 2:
+            raise ValueError(
+                f"{self.name} does not tell what its first capsules see of an image: it has no features and primary, "
+                "and does not implement first_window"
+            )
+        top, left = ((self.padded_shape[axis] - self.image_shape[axis]) // 2 for axis in (1, 2))
+        return stem_window(parts, border=(top, left))
 
     def pad(self, images: Tensor) -> Tensor:
         """Check the images and put a border of zeros around those too small for the first layers."""

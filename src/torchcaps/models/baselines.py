@@ -38,8 +38,11 @@ class BaselineCNN(ImageModel):
             nn.Linear(1024, num_classes),
         )
 
+    def last_features(self, images: Tensor, /) -> Tensor:
+        return self.network[:-1](self.pad(images))
+
     def forward(self, images: Tensor, classes: Tensor | None = None) -> ModelOutput:
-        return ModelOutput(self.network(self.pad(images)))
+        return ModelOutput(self.network[-1](self.last_features(images)))
 
 
 class SmallCNN(ImageModel):
@@ -62,8 +65,11 @@ class SmallCNN(ImageModel):
             nn.Linear(128 * 9, num_classes),
         )
 
+    def last_features(self, images: Tensor, /) -> Tensor:
+        return self.network[:-1](self.pad(images))
+
     def forward(self, images: Tensor, classes: Tensor | None = None) -> ModelOutput:
-        return ModelOutput(self.network(self.pad(images)))
+        return ModelOutput(self.network[-1](self.last_features(images)))
 
 
 class NoRouting(ImageModel):
@@ -80,6 +86,8 @@ class NoRouting(ImageModel):
         positions = map_size(nn.Sequential(self.features, self.primary), self.padded_shape[1:])
         self.classifier = nn.Linear(prod(positions) * self.primary.num_types * self.primary.pose_size, num_classes)
 
+    def last_features(self, images: Tensor, /) -> Tensor:
+        return self.primary(self.features(self.pad(images))).poses.flatten(1)
+
     def forward(self, images: Tensor, classes: Tensor | None = None) -> ModelOutput:
-        children = self.primary(self.features(self.pad(images)))
-        return ModelOutput(self.classifier(children.poses.flatten(1)))
+        return ModelOutput(self.classifier(self.last_features(images)))

@@ -10,6 +10,8 @@ from torchcaps.models.base import ImageModel, ModelOutput
 from torchcaps.models.stems import SMALL_STEM_LEAST_SIZE, map_size, small_primary, small_stem
 from torchcaps.nn import ConvDecoder, DenseCaps, FullyConnectedDecoder, PrimaryCaps, create_routing
 from torchcaps.nn.decoder import Decoder
+from torchcaps.routing import RoutingResult
+from torchcaps.votes.sharing import takes_old_name
 
 # With the margin loss and gradients through the couplings of three iterations EM learned nothing in two epochs of MNIST
 # (89.90 % error, seed 0); with the loss of its authors and couplings that are constants for the gradient it has 1.07 %.
@@ -17,7 +19,7 @@ EM_OPTIONS = {"detach_couplings": True}
 
 # Of CapsNet-Small as it was saved before its decoder could be chosen; it had factorised transformations then.
 FORMER_DECODER: dict[str, Any] = {"decoder_hidden": [128, 256], "pose_scale": 1.0}
-FORMER: dict[str, Any] = {"weights": "factorised", **FORMER_DECODER}
+FORMER: dict[str, Any] = {"sharing": "factorised", **FORMER_DECODER}
 
 
 class VectorCapsNet(ImageModel):
@@ -30,13 +32,14 @@ class VectorCapsNet(ImageModel):
         class_size: entries of a class capsule's pose.
         routing, routing_options: name of the routing (or "package.module:Class") and its options. For "em" the spread
             loss is the default, and the couplings are constants for the gradient.
-        weights: "full", "shared" or "factorised" transformations of the class layer.
+        sharing: "full", "shared" or "factorised" transformations of the class layer.
         weight_std: standard deviation at the start, None for the layer's own.
         reconstruct: have a decoder.
         decoder_hidden: widths of its hidden layers if it is fully connected; None for convolutions.
         pose_scale: of its inputs, see Decoder.
     """
 
+    @takes_old_name
     def __init__(
         self,
         *,
@@ -48,7 +51,7 @@ class VectorCapsNet(ImageModel):
         class_size: int,
         routing: str,
         routing_options: dict[str, Any] | None,
-        weights: str,
+        sharing: str,
         weight_std: float | None,
         reconstruct: bool,
         decoder_hidden: Sequence[int] | None = (512, 1024),
@@ -62,7 +65,7 @@ class VectorCapsNet(ImageModel):
             class_size=class_size,
             routing=routing,
             routing_options=routing_options,
-            weights=weights,
+            sharing=sharing,
             reconstruct=reconstruct,
             **options,
         )
@@ -77,7 +80,7 @@ class VectorCapsNet(ImageModel):
             primary.pose_size,
             class_size,
             routing=create_routing(routing, **(routing_options or {})),
-            weights=weights,
+            sharing=sharing,
             weight_std=weight_std,
         )
         self.decoder: Decoder | None = None
@@ -90,7 +93,15 @@ class VectorCapsNet(ImageModel):
             )
 
     def forward(self, images: Tensor, classes: Tensor | None = None) -> ModelOutput:
-        parents = self.class_capsules(self.primary(self.features(self.pad(images))))
+        # here and not left to the base class: torch.compile counts its recompilations by function
+        return self.conclude(self.route(images), classes)
+
+    def route(self, images: Tensor, /, *, return_trace: bool = False) -> dict[str, RoutingResult]:
+        children = self.primary(self.features(self.pad(images)))
+        return {"class_capsules": self.class_capsules.route(children, return_trace=return_trace)}
+
+    def conclude(self, results: Mapping[str, RoutingResult], classes: Tensor | None = None) -> ModelOutput:
+        parents = results["class_capsules"].capsules
         reconstruction = None if self.decoder is None else self.decoder(parents, classes)
         return ModelOutput(parents.activations, parents.poses, reconstruction)
 
@@ -107,6 +118,7 @@ class CapsNet(VectorCapsNet):
     name = "capsnet"
     least_size = 17
 
+    @takes_old_name
     def __init__(
         self,
         *,
@@ -115,7 +127,7 @@ class CapsNet(VectorCapsNet):
         multi_label: bool = False,
         routing: str = "dynamic",
         routing_options: dict[str, Any] | None = None,
-        weights: str = "full",
+        sharing: str = "full",
         reconstruct: bool = True,
         class_size: int = 16,
     ) -> None:
@@ -128,8 +140,8 @@ class CapsNet(VectorCapsNet):
             class_size=class_size,
             routing=routing,
             routing_options=routing_options,
-            weights=weights,
-            weight_std=0.01 if weights == "full" else None,
+            sharing=sharing,
+            weight_std=0.01 if sharing == "full" else None,
             reconstruct=reconstruct,
         )
 
@@ -154,6 +166,7 @@ class CapsNetSmall(VectorCapsNet):
     reconstruction_weight = 0.005
     old_options: ClassVar[Mapping[str, Any]] = FORMER_DECODER
 
+    @takes_old_name
     def __init__(
         self,
         *,
@@ -162,7 +175,7 @@ class CapsNetSmall(VectorCapsNet):
         multi_label: bool = False,
         routing: str = "dynamic",
         routing_options: dict[str, Any] | None = None,
-        weights: str = "full",
+        sharing: str = "full",
         reconstruct: bool = True,
         class_size: int = 16,
         decoder_hidden: Sequence[int] | None = None,
@@ -177,7 +190,7 @@ class CapsNetSmall(VectorCapsNet):
             class_size=class_size,
             routing=routing,
             routing_options=routing_options,
-            weights=weights,
+            sharing=sharing,
             weight_std=0.05,  # classes start at a length near 0.1, where the margin loss has something to say
             reconstruct=reconstruct,
             decoder_hidden=decoder_hidden,
@@ -202,6 +215,7 @@ class CapsNetShared(VectorCapsNet):
     name = "capsnet-shared"
     least_size = SMALL_STEM_LEAST_SIZE
 
+    @takes_old_name
     def __init__(
         self,
         *,
@@ -210,7 +224,7 @@ class CapsNetShared(VectorCapsNet):
         multi_label: bool = False,
         routing: str = "dynamic",
         routing_options: dict[str, Any] | None = None,
-        weights: str = "shared",
+        sharing: str = "shared",
         reconstruct: bool = False,
         pose_size: int = 32,
         class_size: int = 16,
@@ -224,7 +238,7 @@ class CapsNetShared(VectorCapsNet):
             class_size=class_size,
             routing=routing,
             routing_options=routing_options,
-            weights=weights,
+            sharing=sharing,
             weight_std=0.05,  # larger, and lengths near 1 have no gradient left to come down
             reconstruct=reconstruct,
             decoder_hidden=(128, 256),

@@ -182,18 +182,14 @@ class MatrixCapsNet(ImageModel):
         )
 
     def forward(self, images: Tensor, classes: Tensor | None = None) -> ModelOutput:
-        capsules = self.primary(self.features(self.pad(images)))
-        for layer in (self.conv1, self.conv2, self.class_capsules):
-            capsules = layer(self.noise(capsules))
-        return ModelOutput(capsules.activations, capsules.poses)
+        # here and not left to the base class: torch.compile counts its recompilations by function
+        return self.conclude(self.route(images), classes)
 
-    def route(self, images: Tensor, *, return_trace: bool = False) -> dict[str, RoutingResult]:
-        """The routing of every capsule layer, from the first to the classes."""
-        children = self.primary(self.features(self.pad(images)))
-        results = {}
+    def route(self, images: Tensor, /, *, return_trace: bool = False) -> dict[str, RoutingResult]:
+        capsules, results = self.primary(self.features(self.pad(images))), {}
         for name in ("conv1", "conv2", "class_capsules"):
-            results[name] = getattr(self, name).route(children, return_trace=return_trace)
-            children = results[name].capsules
+            results[name] = getattr(self, name).route(self.noise(capsules), return_trace=return_trace)
+            capsules = results[name].capsules
         return results
 
 
@@ -247,10 +243,12 @@ class MatrixNoRouting(ImageModel):
         num_capsules = prod(map_size(self.features, self.padded_shape[1:])) * types
         self.classifier = nn.Linear(num_capsules * (MatrixCapsNet.pose_size + 1), num_classes)
 
-    def forward(self, images: Tensor, classes: Tensor | None = None) -> ModelOutput:
+    def last_features(self, images: Tensor, /) -> Tensor:
         capsules = self.primary(self.features(self.pad(images)))
-        everything = cat([capsules.poses.flatten(1), capsules.activations.flatten(1)], dim=1)
-        return ModelOutput(self.classifier(everything))
+        return cat([capsules.poses.flatten(1), capsules.activations.flatten(1)], dim=1)
+
+    def forward(self, images: Tensor, classes: Tensor | None = None) -> ModelOutput:
+        return ModelOutput(self.classifier(self.last_features(images)))
 
 
 def matrix_stem(in_channels: int, channels: int, *, batch_norm: bool, is_published: bool = True) -> nn.Sequential:

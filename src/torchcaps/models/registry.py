@@ -11,6 +11,7 @@ from torchcaps.models.capsnet import CapsNet, CapsNetShared, CapsNetSmall
 from torchcaps.models.matrix import MatrixCapsNet, MatrixCapsNetSmall, MatrixNoRouting
 from torchcaps.models.text import TextCapsuleA, TextCapsuleB
 from torchcaps.models.text_baselines import BiLSTM, KimCNN, TextNoRouting
+from torchcaps.votes.sharing import NAME, OLD_NAME, warned
 
 IMAGE_MODELS = (
     *(CapsNet, CapsNetSmall, CapsNetShared, MatrixCapsNet, MatrixCapsNetSmall),
@@ -43,6 +44,8 @@ def create_model(name: str, *, num_classes: int, multi_label: bool = False, **op
     kind = "image" if "image_shape" in options else "text" if "num_tokens" in options else model_class.kind
     if model_class.kind != kind:
         raise ValueError(f"{name} does not take {kind}s; choose one of {', '.join(list_models(kind))}")
+    if OLD_NAME in options and NAME in option_names(model_class):
+        options = warned(options)
     for option in options:
         check_choice(f"an option of {name}", option, option_names(model_class))
     return model_class(num_classes=num_classes, multi_label=multi_label, **options)

@@ -1,5 +1,6 @@
 """First layers that several models share."""
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import torch
@@ -7,6 +8,7 @@ from torch import nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from torchcaps.nn import BatchNorm2d, PrimaryCaps
+from torchcaps.windows import GridWindow
 
 # What the strided stem and its primary capsules need to have one position left.
 SMALL_STEM_LEAST_SIZE = 19
@@ -39,6 +41,21 @@ def map_size(module: nn.Module, size: tuple[int, ...]) -> tuple[int, ...]:
             kernel, stride, padding = (_pair(getattr(layer, name)) for name in ("kernel_size", "stride", "padding"))
             size = tuple((n + 2 * p - k) // s + 1 for n, k, s, p in zip(size, kernel, stride, padding, strict=True))
     return size
+
+
+def stem_window(parts: Sequence[nn.Module], *, border: tuple[int, int] = (0, 0)) -> GridWindow:
+    """What a place sees of an image through all convolutions and poolings of some modules, one after the other.
+
+    Args:
+        parts: from the image to the places.
+        border: rows above the image and columns left of it that were added before the first part.
+    """
+    window = GridWindow((-border[0], -border[1]), (1, 1), (1, 1))
+    for layer in (layer for part in parts for layer in part.modules()):
+        if isinstance(layer, nn.Conv2d | nn.MaxPool2d):
+            kernel, stride, padding = (_pair(getattr(layer, name)) for name in ("kernel_size", "stride", "padding"))
+            window = window.through(kernel, stride, padding)
+    return window
 
 
 def _pair(value: int | tuple[int, ...]) -> tuple[int, ...]:

@@ -1,5 +1,6 @@
 """Capsule networks for texts (Zhao et al. 2018): Capsule-A and Capsule-B, with any routing."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torchcaps.models.text_base import TextModel
 from torchcaps.nn import ClassCaps, ConvCaps1d, NgramCaps, Routing, create_routing
 from torchcaps.nn.text import TextLSTM, window_mask
 from torchcaps.routing import RoutingResult
+from torchcaps.votes.sharing import takes_old_name
 
 PARTIAL_SHARE = 0.5
 # The pose of a class is this times the mean of the votes for it. A sum over the hundreds of windows of a text leaves
@@ -44,10 +46,8 @@ class TextBranch(nn.Module):
         """Words that a window covers."""
         return self.ngrams.ngram_size + self.windows.kernel_size[0] - 1
 
-    def route(
-        self, words_BTE: Tensor, lengths_B: Tensor, *, return_trace: bool = False
-    ) -> tuple[Capsules, RoutingResult, RoutingResult]:
-        """The capsules of the n-grams, and how they were routed to windows and classes.
+    def route(self, words_BTE: Tensor, lengths_B: Tensor, *, return_trace: bool = False) -> dict[str, RoutingResult]:
+        """How n-grams were routed to windows, and these to classes.
 
         Shapes:
             words: (B, T, E); lengths: (B,); results: windows (B, T - K1 - K2 + 2, D, d), classes (B, J, d)
@@ -55,7 +55,7 @@ class TextBranch(nn.Module):
         ngrams = self.ngrams(words_BTE)
         windows = self.windows.route(ngrams, mask=self.ngram_mask(lengths_B, ngrams.poses), return_trace=return_trace)
         evidence, mask = self.evidence(windows.capsules, lengths_B)
-        return ngrams, windows, self.classes.route(evidence, mask=mask, return_trace=return_trace)
+        return {"windows": windows, "classes": self.classes.route(evidence, mask=mask, return_trace=return_trace)}
 
     def ngram_mask(self, lengths_B: Tensor, ngrams: Tensor) -> Tensor:
         """Which n-grams lie within their text: (B, positions)."""
@@ -69,9 +69,6 @@ class TextBranch(nn.Module):
         num_capsules_B = mask_BT.sum(1) * windows.poses.shape[2]
         scale_B111 = (EVIDENCE / num_capsules_B)[:, None, None, None].to(windows.poses.dtype)
         return Capsules(windows.poses * scale_B111, windows.activations), mask_BT
-
-    def forward(self, words_BTE: Tensor, lengths_B: Tensor) -> Capsules:
-        return self.route(words_BTE, lengths_B)[2].capsules
 
 
 class TextCapsules(TextModel):
@@ -90,7 +87,7 @@ class TextCapsules(TextModel):
         types: (C, D), capsule types of n-grams and of windows.
         pose_size: d.
         window: K2, n-grams of a window.
-        weights: "full" (one transformation per place in the window and type) or "shared" (one per parent type).
+        sharing: "full" (one transformation per place in the window and type) or "shared" (one per parent type).
         routing, routing_options: of windows and classes.
         noise_class: one more class, outside loss and answer, that may catch words which say nothing.
         leaky: an extra parent with logit 0 joins every softmax and its share is dropped.
@@ -98,6 +95,7 @@ class TextCapsules(TextModel):
         amend: multiply couplings by the activation of the child.
     """
 
+    @takes_old_name
     def __init__(
         self,
         *,
@@ -116,7 +114,7 @@ class TextCapsules(TextModel):
         types: tuple[int, int] = (16, 8),
         pose_size: int = 8,
         window: int = 1,
-        weights: str = "full",
+        sharing: str = "full",
         routing: str = "dynamic",
         routing_options: dict[str, Any] | None = None,
         noise_class: bool = False,
@@ -140,7 +138,7 @@ class TextCapsules(TextModel):
             types=list(types),
             pose_size=pose_size,
             window=window,
-            weights=weights,
+            sharing=sharing,
             routing=routing,
             routing_options=routing_options,
             noise_class=noise_class,
@@ -166,7 +164,7 @@ class TextCapsules(TextModel):
                     pose_size,
                     pose_size,
                     window,
-                    weights=weights,
+                    sharing=sharing,
                     weight_std=0.3,
                     routing=create_routing(routing, **window_options),
                 ),
@@ -175,7 +173,7 @@ class TextCapsules(TextModel):
                     num_classes + noise_class,
                     pose_size,
                     pose_size,
-                    weights=weights,
+                    sharing=sharing,
                     coordinates=False,
                     routing=create_routing(routing, **options),
                 ),
@@ -195,22 +193,36 @@ class TextCapsules(TextModel):
         return words, lengths
 
     def forward(self, tokens: Tensor, classes: Tensor | None = None) -> ModelOutput:
-        words, lengths = self.embed(tokens, classes)
-        return self.combine([branch(words, lengths) for branch in self.branches])
+        return self.conclude(self.route_words(*self.embed(tokens, classes)))
+
+    def route(self, tokens: Tensor, /, *, return_trace: bool = False) -> dict[str, RoutingResult]:
+        return self.route_words(*self.embed(tokens), return_trace=return_trace)
+
+    def route_words(self, words: Tensor, lengths: Tensor, *, return_trace: bool = False) -> dict[str, RoutingResult]:
+        """How the layers of all branches route texts that `embed` has read."""
+        return {
+            f"branches.{number}.{name}": result
+            for number, branch in enumerate(self.text_branches)
+            for name, result in branch.route(words, lengths, return_trace=return_trace).items()
+        }
+
+    @property
+    def text_branches(self) -> list[TextBranch]:
+        """One for each size of n-grams."""
+        return [branch for branch in self.branches if isinstance(branch, TextBranch)]
 
     @property
     def class_routing(self) -> Routing:
         """That of the classes, of the same kind in all branches."""
-        branch = self.branches[0]
-        assert isinstance(branch, TextBranch)
-        return branch.classes.routing
+        return self.text_branches[0].classes.routing
 
-    def combine(self, branches: list[Capsules]) -> ModelOutput:
-        """Classes from those of all branches, without the noise class."""
-        if len(branches) == 1:
-            poses, activations = branches[0]
+    def conclude(self, results: Mapping[str, RoutingResult], classes: Tensor | None = None) -> ModelOutput:
+        """The means of the classes of all branches, without the noise class."""
+        found = [results[f"branches.{number}.classes"].capsules for number in range(len(self.branches))]
+        if len(found) == 1:
+            poses, activations = found[0]
         else:
-            poses, activations = (torch.stack(parts).mean(0) for parts in zip(*branches, strict=True))
+            poses, activations = (torch.stack(parts).mean(0) for parts in zip(*found, strict=True))
             if self.class_routing.activations_are_lengths:
                 activations = length(poses)
         return ModelOutput(activations[:, : self.num_classes], poses[:, : self.num_classes])
@@ -227,6 +239,7 @@ class TextCapsuleA(TextCapsules):
 
     name = "text-capsule-a"
 
+    @takes_old_name
     def __init__(self, *, ngram_sizes: tuple[int, ...] = (3,), **options: Any) -> None:
         super().__init__(ngram_sizes=ngram_sizes, **options)
 
@@ -236,5 +249,6 @@ class TextCapsuleB(TextCapsules):
 
     name = "text-capsule-b"
 
+    @takes_old_name
     def __init__(self, *, ngram_sizes: tuple[int, ...] = (3, 4, 5), **options: Any) -> None:
         super().__init__(ngram_sizes=ngram_sizes, **options)

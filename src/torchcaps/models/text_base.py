@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from torchcaps.checks import check_count, check_positive
-from torchcaps.encoding import PAD, TextEncoding
+from torchcaps.inputs.texts import PAD, TextEncoding
 from torchcaps.models.base import Model, ModelOutput
 from torchcaps.nn import PairEvidence, WordEvidence
 

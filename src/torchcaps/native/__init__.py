@@ -1,1 +1,8 @@
-"""The fused CPU kernels: finding and loading the native library, and describing votes to it."""
+"""The kernels of the CPU: finding and loading the native library, describing votes to it, calling it."""
+
+from torchcaps.native.em import NativeEm
+from torchcaps.native.softmax import NativeSoftmax
+from torchcaps.routing.ops.bodies import register_body
+
+register_body("softmax", "cpu", NativeSoftmax())
+register_body("em", "cpu", NativeEm())

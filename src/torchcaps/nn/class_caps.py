@@ -9,6 +9,7 @@ from torchcaps.nn.layer import CapsuleLayer
 from torchcaps.nn.norm import CapsuleNorm
 from torchcaps.nn.routing import Routing
 from torchcaps.votes import ClassVotes
+from torchcaps.votes.sharing import takes_old_name
 
 
 class ClassCaps(CapsuleLayer):
@@ -21,7 +22,7 @@ class ClassCaps(CapsuleLayer):
         coordinates: add ((row + 0.5) / H, (column + 0.5) / W) to the votes, times this number if it is one. Made for
             EM, whose parents are means; where they are sums (dynamic and K-Means routing) the coordinates of many
             children add up and every class starts fully active: leave them out there.
-        routing, pose, weights, bias, normalise_weights, start, weight_std, norm: see CapsuleLayer.
+        routing, pose, sharing, bias, normalise_weights, start, weight_std, norm: see CapsuleLayer.
 
     Shapes:
         children: poses (B, H, W, C, K) or (B, T, C, K), activations alike; mask of positions or of children
@@ -34,6 +35,7 @@ class ClassCaps(CapsuleLayer):
         torch.Size([2, 5])
     """
 
+    @takes_old_name
     def __init__(
         self,
         in_types: int,
@@ -44,7 +46,7 @@ class ClassCaps(CapsuleLayer):
         routing: Routing,
         coordinates: bool | float = True,
         pose: str = "vector",
-        weights: str = "full",
+        sharing: str = "full",
         bias: bool = False,
         normalise_weights: bool | None = None,
         start: str | None = None,
@@ -62,7 +64,7 @@ class ClassCaps(CapsuleLayer):
             out_size,
             routing=routing,
             pose=pose,
-            weights=weights,
+            sharing=sharing,
             bias=bias,
             normalise_weights=normalise_weights,
             start=start,
@@ -79,7 +81,7 @@ class ClassCaps(CapsuleLayer):
             self.transformation(),
             coordinates=self.coordinates,
             pose=self.pose,
-            weights=self.weights,
+            sharing=self.sharing,
             bias=self.bias,
             mask=mask,
         )

@@ -11,6 +11,7 @@ from torchcaps.nn.layer import CapsuleLayer
 from torchcaps.nn.norm import CapsuleNorm
 from torchcaps.nn.routing import Routing
 from torchcaps.votes import ConvVotes
+from torchcaps.votes.sharing import takes_old_name
 from torchcaps.windows import Windows, per_axis
 
 
@@ -19,6 +20,7 @@ class _ConvCaps(CapsuleLayer):
 
     num_axes: int
 
+    @takes_old_name
     def __init__(
         self,
         in_types: int,
@@ -30,7 +32,7 @@ class _ConvCaps(CapsuleLayer):
         *,
         routing: Routing,
         pose: str = "vector",
-        weights: str = "full",
+        sharing: str = "full",
         bias: bool = False,
         normalise_weights: bool | None = None,
         start: str | None = None,
@@ -50,7 +52,7 @@ class _ConvCaps(CapsuleLayer):
             out_size,
             routing=routing,
             pose=pose,
-            weights=weights,
+            sharing=sharing,
             bias=bias,
             normalise_weights=normalise_weights,
             start=start,
@@ -68,7 +70,7 @@ class _ConvCaps(CapsuleLayer):
             kernel_size=self.kernel_size,
             stride=self.stride,
             pose=self.pose,
-            weights=self.weights,
+            sharing=self.sharing,
             bias=self.bias,
             mask=mask,
             window_mask=None if mask is None else self.output_mask(mask),
@@ -99,7 +101,7 @@ class ConvCaps1d(_ConvCaps):
         in_types, out_types: capsule types per position.
         in_size, out_size: entries of a pose.
         kernel_size, stride: of the window; no padding.
-        routing, pose, weights, bias, normalise_weights, start, weight_std, norm: see CapsuleLayer.
+        routing, pose, sharing, bias, normalise_weights, start, weight_std, norm: see CapsuleLayer.
 
     Shapes:
         children: poses (B, T, C, K), activations (B, T, C); mask (B, T), False = padding: a parent whose window
@@ -123,7 +125,7 @@ class ConvCaps2d(_ConvCaps):
         in_types, out_types: capsule types per position.
         in_size, out_size: entries of a pose (16 for 4 x 4 matrices).
         kernel_size, stride: of the window; no padding.
-        routing, pose, weights, bias, normalise_weights, start, weight_std, norm: see CapsuleLayer.
+        routing, pose, sharing, bias, normalise_weights, start, weight_std, norm: see CapsuleLayer.
 
     Shapes:
         children: poses (B, H, W, C, K), activations (B, H, W, C); mask (B, H, W), as in ConvCaps1d

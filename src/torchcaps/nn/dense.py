@@ -9,6 +9,7 @@ from torchcaps.nn.layer import CapsuleLayer
 from torchcaps.nn.norm import CapsuleNorm
 from torchcaps.nn.routing import Routing
 from torchcaps.votes import DenseVotes
+from torchcaps.votes.sharing import takes_old_name
 
 
 class DenseCaps(CapsuleLayer):
@@ -21,7 +22,7 @@ class DenseCaps(CapsuleLayer):
         out_capsules: J.
         in_size: K, entries of a child's pose (16 for 4 x 4 matrices).
         out_size: D, entries of a parent's pose.
-        routing, pose, weights, bias, normalise_weights, start, weight_std, norm: see CapsuleLayer.
+        routing, pose, sharing, bias, normalise_weights, start, weight_std, norm: see CapsuleLayer.
 
     Shapes:
         children: poses (B, ..., K), activations (B, ...); mask (B, ...), False = padding
@@ -34,6 +35,7 @@ class DenseCaps(CapsuleLayer):
         torch.Size([2, 3, 16])
     """
 
+    @takes_old_name
     def __init__(
         self,
         in_capsules: int | None,
@@ -43,7 +45,7 @@ class DenseCaps(CapsuleLayer):
         *,
         routing: Routing,
         pose: str = "vector",
-        weights: str = "full",
+        sharing: str = "full",
         bias: bool = False,
         normalise_weights: bool | None = None,
         start: str | None = None,
@@ -52,8 +54,8 @@ class DenseCaps(CapsuleLayer):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        if in_capsules is None and weights != "shared":
-            raise ValueError(f"{weights} weights need in_capsules; only shared weights take any number of children")
+        if in_capsules is None and sharing != "shared":
+            raise ValueError(f"{sharing} weights need in_capsules; only shared weights take any number of children")
         owners = () if in_capsules is None else (check_count("in_capsules", in_capsules),)
         super().__init__(
             owners,
@@ -63,7 +65,7 @@ class DenseCaps(CapsuleLayer):
             out_size,
             routing=routing,
             pose=pose,
-            weights=weights,
+            sharing=sharing,
             bias=bias,
             normalise_weights=normalise_weights,
             start=start,
@@ -75,13 +77,13 @@ class DenseCaps(CapsuleLayer):
 
     def votes(self, children: Capsules, *, mask: Tensor | None = None) -> DenseVotes:
         children = children.flatten()
-        fixed = None if self.weights == "shared" else self.num_children
+        fixed = None if self.sharing == "shared" else self.num_children
         self.check_poses(children.poses, "I" if fixed is None else fixed)
         return DenseVotes(
             children,
             self.transformation(),
             pose=self.pose,
-            weights=self.weights,
+            sharing=self.sharing,
             bias=self.bias,
             mask=None if mask is None else mask.flatten(1),
         )

@@ -11,7 +11,8 @@ from torchcaps.checks import check_choice, check_count
 from torchcaps.nn.norm import CapsuleNorm
 from torchcaps.nn.routing import Routing
 from torchcaps.routing import RoutingResult
-from torchcaps.votes import POSES, WEIGHTS, LinearVotes, Weight
+from torchcaps.votes import POSES, SHARINGS, LinearVotes, Weight
+from torchcaps.votes.sharing import takes_old_name
 
 # Vector layers start so that children of this length keep it under uniform coupling, and longer ones grow.
 LEAST_LENGTH = 1 / 8
@@ -34,7 +35,7 @@ class CapsuleLayer(nn.Module):
         in_size, out_size: entries of a pose; matrix poses have P * P on both sides.
         routing: an instance of its own.
         pose: "vector" or "matrix".
-        weights: "full", "shared" or "factorised".
+        sharing: "full", "shared" or "factorised".
         bias: add a learned vector to every vote, one per transformation.
         normalise_weights: divide every matrix by its Frobenius norm; None leaves it to the routing.
         start: "identity" (matrices alone) or "small"; None for the identity for matrices, normal for vectors.
@@ -43,6 +44,7 @@ class CapsuleLayer(nn.Module):
         norm: of the parents' poses and activation logits, an instance of its own; None for none.
     """
 
+    @takes_old_name
     def __init__(
         self,
         owners: tuple[int, ...],
@@ -53,7 +55,7 @@ class CapsuleLayer(nn.Module):
         *,
         routing: Routing,
         pose: str,
-        weights: str,
+        sharing: str,
         bias: bool,
         normalise_weights: bool | None,
         start: str | None = None,
@@ -65,7 +67,7 @@ class CapsuleLayer(nn.Module):
         super().__init__()
         if not isinstance(routing, Routing):
             raise TypeError(f"routing must be an instance such as DynamicRouting(), got {routing!r}")
-        self.pose, self.weights = check_choice("pose", pose, POSES), check_choice("weights", weights, WEIGHTS)
+        self.pose, self.sharing = check_choice("pose", pose, POSES), check_choice("sharing", sharing, SHARINGS)
         self.num_parents = check_count("number of parents", num_parents)
         self.in_size, self.out_size = check_count("in_size", in_size), check_count("out_size", out_size)
         self.owners, self.num_children, self.weight_std = owners, num_children, weight_std
@@ -84,11 +86,11 @@ class CapsuleLayer(nn.Module):
             inner = outer = matrix_side(in_size)
             if in_size != out_size:
                 raise ValueError(f"matrix poses keep their size: in_size {in_size} and out_size {out_size} differ")
-        own = owners if weights == "full" else ()
+        own = owners if sharing == "full" else ()
         empty = {"device": device, "dtype": dtype}
         self.weight = nn.Parameter(torch.empty(*own, num_parents, inner, outer, **empty))
         self.register_parameter("child_weight", None)
-        if weights == "factorised":
+        if sharing == "factorised":
             self.child_weight = nn.Parameter(torch.empty(*owners, inner, inner, **empty))
         self.register_parameter(
             "bias", nn.Parameter(torch.empty(*own, num_parents, out_size, **empty)) if bias else None
@@ -116,7 +118,7 @@ class CapsuleLayer(nn.Module):
 
     def _small_std(self) -> float:
         """Root of 2 / ((C_in + C_out) kernel D); shared and factorised weights count as those of one child type."""
-        in_types = self.owners[-1] if self.weights == "full" else 1
+        in_types = self.owners[-1] if self.sharing == "full" else 1
         return math.sqrt(2 / ((in_types + self.num_parents) * math.prod(self.owners[:-1]) * self.out_size))
 
     def _alive_std(self) -> float:
@@ -157,7 +159,9 @@ class CapsuleLayer(nn.Module):
         initial_logits: Tensor | None = None,
         return_trace: bool = False,
     ) -> RoutingResult:
-        """Route the children's votes; the result holds couplings and, on request, the trace (before the norm).
+        """Route the children's votes; the result holds children, votes, couplings and, on request, the trace.
+
+        The trace is that of the routing, before the norm.
 
         Under autocast the result is float32: routing needs its digits.
         """
@@ -165,13 +169,14 @@ class CapsuleLayer(nn.Module):
         extra = {} if initial_logits is None else {"initial_logits": initial_logits}
         votes = self.votes(children, mask=mask)
         result = self.routing(votes, return_trace=return_trace, **extra)
+        result.children, result.votes = children, votes
         return result if self.norm is None else result.normed(self.norm, votes.window_mask)
 
     def forward(self, children: Capsules, mask: Tensor | None = None) -> Capsules:
         return self.route(children, mask=mask).capsules
 
     def extra_repr(self) -> str:
-        parts = [f"{self.in_size} -> {self.out_size}", f"pose={self.pose!r}", f"weights={self.weights!r}"]
+        parts = [f"{self.in_size} -> {self.out_size}", f"pose={self.pose!r}", f"sharing={self.sharing!r}"]
         parts += ["bias=True"] if self.bias is not None else []
         parts += ["normalise_weights=True"] if self.normalise_weights else []
         parts += [] if self.start is None else [f"start={self.start!r}"]

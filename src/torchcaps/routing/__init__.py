@@ -9,6 +9,7 @@ from torchcaps.routing.dynamic.api import dynamic_routing
 from torchcaps.routing.em.api import em_routing
 from torchcaps.routing.entropy.api import entropy_routing
 from torchcaps.routing.kmeans.api import kmeans_routing
+from torchcaps.routing.ops.bodies import load_bodies
 from torchcaps.routing.result import RoutingResult, TraceStep
 from torchcaps.routing.uniform.api import uniform_routing
 
@@ -25,3 +26,5 @@ __all__ = [
     "use_backend",
     "why_not",
 ]
+
+load_bodies()

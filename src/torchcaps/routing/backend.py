@@ -81,17 +81,17 @@ class Chunked:
 
 
 class Fused:
-    """Our CPU kernels: the votes are never formed."""
+    """Kernels of the device of the votes, which are never formed."""
 
     name = "fused"
 
     def why_not(self, problem: Problem) -> str | None:
-        kernel = problem.algorithm.fused
-        return f"{problem.algorithm.name} routing has no fused kernel" if kernel is None else kernel.why_not(problem)
+        lowering = problem.algorithm.lowering
+        return f"{problem.algorithm.name} routing has no kernel" if lowering is None else lowering.why_not(problem)
 
     def run(self, problem: Problem) -> RoutingResult:
-        assert problem.algorithm.fused is not None
-        result = problem.algorithm.fused.run(problem)
+        assert problem.algorithm.lowering is not None
+        result = problem.algorithm.lowering.run(problem)
         if problem.return_trace and result.trace is None:
             # A trace is a record without gradients: what the kernel does not keep, another backend tells.
             witness = Reference() if torch.compiler.is_compiling() else Chunked()

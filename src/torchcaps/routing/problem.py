@@ -14,11 +14,11 @@ from torchcaps.routing.result import RoutingResult
 from torchcaps.votes import Votes, as_votes
 
 
-class Kernel(Protocol):
-    """The fused form of one algorithm."""
+class Lowering(Protocol):
+    """How an algorithm becomes a call of an operator that never forms the votes; see `torchcaps.routing.ops`."""
 
     def why_not(self, problem: "Problem") -> str | None:
-        """Why the kernel does not take this problem, from metadata only; None if it does."""
+        """Why the operator does not take this problem, from metadata only; None if it does."""
 
     def run(self, problem: "Problem") -> RoutingResult:
         """Solve the problem."""
@@ -26,11 +26,11 @@ class Kernel(Protocol):
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A name, the specification in eager torch, and the fused kernel if there is one."""
+    """A name, the specification in eager torch, and how it becomes a call of an operator if there is one."""
 
     name: str
     reference: Callable[["Problem"], RoutingResult]
-    fused: Kernel | None = None
+    lowering: Lowering | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.capsules import Capsules
+from torchcaps.votes import Votes
 
 
 class TraceStep(NamedTuple):
@@ -38,6 +39,8 @@ class RoutingResult:
             last weighted sum (EM: R). A record without gradients; a backend that does not store couplings computes
             them when they are first asked for, which must be before the weights change.
         trace: one TraceStep per iteration if it was asked for, else None.
+        children: what a layer routed, as it came to it: poses (B, *axes, K); None where no layer did.
+        votes: of these children, as a layer described them; None where no layer did.
         logits: ln a / (1 - a) of the parents' activations; exact where activations are sigmoids (EM), else taken from
             the activations, kept off 0 and 1 by what their type can tell apart.
     """
@@ -59,6 +62,8 @@ class RoutingResult:
         self.own_logits = logits
         self._coupling = coupling
         self.trace = trace
+        self.children: Capsules | None = None
+        self.votes: Votes | None = None
         self._versions = [] if torch.compiler.is_compiling() else [(t, t._version) for t in reads if _is_counted(t)]
 
     @property

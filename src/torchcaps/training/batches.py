@@ -10,8 +10,8 @@ from torch import Tensor
 from torchcaps.data.augment import Augmentation
 from torchcaps.data.sets import ImageSet
 from torchcaps.data.text import TextEncoding, bucket
-from torchcaps.encoding import pad
-from torchcaps.preprocessing import Preprocessing
+from torchcaps.inputs.images import Preprocessing
+from torchcaps.inputs.texts import pad
 
 # Distinct streams of random numbers.
 ORDER, AUGMENT, DROPOUT, BUCKETS = range(4)

@@ -22,9 +22,11 @@ from torch import Tensor
 
 from torchcaps import schedules
 from torchcaps.files import lock_folder
+from torchcaps.losses import reconstruction_loss
 from torchcaps.models import Model, TextModel
 from torchcaps.training import checkpoint
 from torchcaps.training.batches import DROPOUT, Batches, Examples, TextBatches, make_batches, stream_seed
+from torchcaps.training.choice import is_better
 from torchcaps.training.config import TrainingConfig
 from torchcaps.training.diagnosis import Diverged, first_broken, watch, worst_gradient
 from torchcaps.training.events import Event, Progress
@@ -68,7 +70,8 @@ def fit(
     Args:
         model: what to train; its preprocessing is applied to the raw images or texts.
         train: an ImageSet, a TextSet or any dataset of (uint8 image or text, label).
-        validation: chooses the best epoch and drives plateaus and early stopping; never the test set.
+        validation: chooses the best epoch (see `training.choice`) and drives plateaus and early stopping; never the
+            test set.
         config: how.
         folder: where checkpoints and metrics go; a run that was stopped there is resumed. None keeps nothing.
         on_event: called after every step and epoch by the main process.
@@ -266,6 +269,8 @@ class Trainer:
         if self.validation is not None:
             validated = self.validate(self.validation)
             row |= {"validation_loss": validated.loss, "validation_accuracy": validated.accuracy}
+            if validated.reconstruction_error is not None:
+                row["validation_reconstruction_error"] = validated.reconstruction_error
             self.judge(validated)
         progress.epoch += 1
         is_stale = config.early_stopping is not None and progress.stale_epochs >= config.early_stopping
@@ -280,7 +285,8 @@ class Trainer:
     def judge(self, validated: Tally) -> None:
         """Keep the weights if validation improved; count epochs in which it did not."""
         progress = self.progress
-        if (validated.accuracy, -validated.loss) > (progress.best_accuracy, -progress.best_loss):
+        progress.highest_accuracy = max(progress.highest_accuracy, progress.best_accuracy, validated.accuracy)
+        if is_better(validated, progress):
             progress.best_accuracy, progress.best_loss = validated.accuracy, validated.loss
             progress.best_epoch, progress.stale_epochs = progress.epoch, 0
             self.best = {name: tensor.clone() for name, tensor in self.evaluated_model.state_dict().items()}
@@ -332,7 +338,10 @@ class Trainer:
                 images, targets = images.to(self.device), targets.to(self.device)
                 output = model(images, targets)
                 losses = self.objective(output, images, targets, 1.0)
-                tally.add(losses, is_right(model.probabilities(output), targets))
+                errors = None
+                if output.reconstruction is not None:
+                    errors = reconstruction_loss(output.reconstruction, images, weight=1.0, reduction="none")
+                tally.add(losses, is_right(model.probabilities(output), targets), errors)
         return self.reduce(tally)
 
     def reduce(self, tally: Tally) -> Tally:
@@ -417,8 +426,9 @@ class Trainer:
         progress = Progress(**(values["progress"] | {"epoch_sums": tuple(values["progress"]["epoch_sums"])}))
         self.saved_step, self.damage = progress.step, state.damage
         self.best = checkpoint.with_prefix(tensors, "best.") or None
-        sums = torch.tensor(progress.epoch_sums, dtype=torch.float64, device=self.device)
-        self.tally = Tally(sums if self.accelerator.is_main_process else torch.zeros_like(sums))
+        self.tally = Tally.empty(self.device)
+        if self.accelerator.is_main_process:  # older states have fewer sums
+            self.tally.sums[: len(progress.epoch_sums)] = torch.tensor(progress.epoch_sums, dtype=torch.float64)
         return progress
 
     def check_same_start(self) -> None:

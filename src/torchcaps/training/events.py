@@ -3,10 +3,12 @@
 import math
 from dataclasses import dataclass
 
+from torchcaps.training.metrics import NUM_SUMS
+
 
 @dataclass
 class Progress:
-    """Where a run stands; saved with every checkpoint."""
+    """Where a run stands; saved with every checkpoint. Accuracy and loss are those of the best epoch on validation."""
 
     total_steps: int
     step: int = 0
@@ -15,10 +17,11 @@ class Progress:
     best_accuracy: float = -1.0
     best_loss: float = math.inf
     best_epoch: int = -1
+    highest_accuracy: float = -1.0
     stale_epochs: int = 0
     plateau_factor: float = 1.0
     finished: bool = False
-    epoch_sums: tuple[float, ...] = (0.0, 0.0, 0.0)
+    epoch_sums: tuple[float, ...] = (0.0,) * NUM_SUMS
 
 
 @dataclass(frozen=True)

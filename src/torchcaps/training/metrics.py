@@ -5,23 +5,25 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+NUM_SUMS = 5
+
 
 @dataclass
 class Tally:
-    """Running sums of a pass over data: examples, loss, right answers."""
+    """Running sums of a pass over data: examples, loss, right answers, drawings, their squared errors."""
 
     sums: Tensor
 
     @classmethod
     def empty(cls, device: torch.device | str = "cpu") -> "Tally":
         """Nothing counted yet."""
-        return cls(torch.zeros(3, dtype=torch.float64, device=device))
+        return cls(torch.zeros(NUM_SUMS, dtype=torch.float64, device=device))
 
-    def add(self, losses: Tensor, is_right: Tensor) -> None:
-        """Count a batch: losses (n,) and whether each answer was right (n,)."""
-        self.sums += torch.stack(
-            [torch.tensor(len(losses)).to(self.sums), losses.sum().double(), is_right.sum().double()]
-        )
+    def add(self, losses: Tensor, is_right: Tensor, errors: Tensor | None = None) -> None:
+        """Count a batch: losses (n,), whether each answer was right (n,), errors of reconstruction (n,) if any."""
+        count, drawn = (torch.tensor(len(part)).to(self.sums) for part in (losses, () if errors is None else errors))
+        error = torch.zeros_like(drawn) if errors is None else errors.sum().double()
+        self.sums += torch.stack([count, losses.sum().double(), is_right.sum().double(), drawn, error])
 
     @property
     def num_examples(self) -> int:
@@ -35,6 +37,11 @@ class Tally:
     def accuracy(self) -> float:
         """Share of examples whose answer was right (multi-label: all labels right)."""
         return float(self.sums[2] / self.sums[0].clamp_min(1))
+
+    @property
+    def reconstruction_error(self) -> float | None:
+        """Mean of the squared errors, summed over the pixels of an image; None where nothing was drawn."""
+        return float(self.sums[4] / self.sums[3]) if self.sums[3] else None
 
 
 def is_right(probabilities: Tensor, targets: Tensor, threshold: float = 0.5) -> Tensor:

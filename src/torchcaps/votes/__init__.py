@@ -10,12 +10,13 @@ covers full weights (one per slot), weights shared over positions (one per type)
 """
 
 from torchcaps.votes.description import TensorVotes, Votes, as_votes
-from torchcaps.votes.layers import POSES, WEIGHTS, ClassVotes, ConvVotes, DenseVotes, Weight
+from torchcaps.votes.layers import POSES, ClassVotes, ConvVotes, DenseVotes, Weight
 from torchcaps.votes.linear import LinearVotes
+from torchcaps.votes.sharing import SHARINGS
 
 __all__ = [
     "POSES",
-    "WEIGHTS",
+    "SHARINGS",
     "ClassVotes",
     "ConvVotes",
     "DenseVotes",

@@ -10,10 +10,10 @@ from torchcaps.capsules import Capsules, check_capsules, matrix_side
 from torchcaps.checks import check_choice, check_floating, check_mask, check_shape
 from torchcaps.precision import solved_type
 from torchcaps.votes.linear import LinearVotes
+from torchcaps.votes.sharing import SHARINGS, takes_old_name
 from torchcaps.windows import Windows, per_axis
 
 POSES = ("vector", "matrix")
-WEIGHTS = ("full", "shared", "factorised")
 
 Weight = Tensor | tuple[Tensor, Tensor]
 
@@ -26,7 +26,7 @@ class DenseVotes(LinearVotes):
         weight: full (I, J, K, D), shared (J, K, D), factorised the pair ((I, K, K'), (J, K', D)); matrix poses
             (I, J, P, P), (J, P, P), ((I, P, P), (J, P, P)).
         pose: "vector" (W u) or "matrix" (M W, a pose is P * P entries).
-        weights: who owns a transformation: "full", "shared" or "factorised".
+        sharing: who owns a transformation: "full", "shared" or "factorised".
         bias: one D-vector per W: full (I, J, D), otherwise (J, D).
         mask: (B, I), False = padding.
 
@@ -36,20 +36,21 @@ class DenseVotes(LinearVotes):
         torch.Size([2, 6, 3, 16])
     """
 
+    @takes_old_name
     def __init__(
         self,
         children: Capsules | Tensor,
         weight: Weight,
         *,
         pose: str = "vector",
-        weights: str = "full",
+        sharing: str = "full",
         bias: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> None:
         poses, activations = check_capsules(children, num_axes=3)
         super().__init__(
             poses,
-            **_transformation(weight, bias, pose, weights, poses.shape[-1], (poses.shape[1],), "I, "),
+            **_transformation(weight, bias, pose, sharing, poses.shape[-1], (poses.shape[1],), "I, "),
             activations=activations,
             mask=mask,
         )
@@ -67,7 +68,7 @@ class ConvVotes(LinearVotes):
         mask: (B, H, W) or (B, H, W, C), False = the child has no votes.
         window_mask: (B, OH, OW), False = the parent position does not exist, so that it takes no part in the
             competition for its children (windows that reach into padding, for example).
-        pose, weights, bias: as in DenseVotes; the bias of full weights is (kh, kw, C, J, D).
+        pose, sharing, bias: as in DenseVotes; the bias of full weights is (kh, kw, C, J, D).
 
     Example:
         >>> votes = ConvVotes(torch.randn(2, 14, 14, 4, 16), torch.randn(3, 3, 4, 5, 4, 4), pose="matrix", stride=2)
@@ -75,6 +76,7 @@ class ConvVotes(LinearVotes):
         torch.Size([2, 6, 6, 36, 5, 16])
     """
 
+    @takes_old_name
     def __init__(
         self,
         children: Capsules | Tensor,
@@ -83,22 +85,22 @@ class ConvVotes(LinearVotes):
         kernel_size: int | tuple[int, ...] | None = None,
         stride: int | tuple[int, ...] = 1,
         pose: str = "vector",
-        weights: str = "full",
+        sharing: str = "full",
         bias: Tensor | None = None,
         mask: Tensor | None = None,
         window_mask: Tensor | None = None,
     ) -> None:
         poses, activations = _feature_map(children)
         axes, num_types = poses.dim() - 3, poses.shape[-2]
-        if kernel_size is None and weights == "shared":
+        if kernel_size is None and sharing == "shared":
             raise ValueError("shared weights do not show the kernel size; give kernel_size")
-        child_factor, parent_factor = _factors(weight, weights)
+        child_factor, parent_factor = _factors(weight, sharing)
         owner = parent_factor if child_factor is None else child_factor
         kernel = tuple(owner.shape[:axes]) if kernel_size is None else per_axis("kernel_size", kernel_size, axes)
         windows = Windows(tuple(poses.shape[1:-2]), num_types, kernel, per_axis("stride", stride, axes))
         super().__init__(
             poses.flatten(1, -2),
-            **_transformation(weight, bias, pose, weights, poses.shape[-1], (*kernel, num_types), "kernel..., C, "),
+            **_transformation(weight, bias, pose, sharing, poses.shape[-1], (*kernel, num_types), "kernel..., C, "),
             activations=None if activations is None else activations.flatten(1),
             mask=_child_mask(mask, poses),
             windows=windows,
@@ -117,13 +119,14 @@ class ClassVotes(LinearVotes):
         weight: full (C, J, K, D), shared (J, K, D), factorised ((C, K, K'), (J, K', D)).
         coordinates: add the coordinates, times this number if it is one.
         mask: (B, H, W) or (B, H, W, C), False = the child has no votes.
-        pose, weights, bias: as in DenseVotes.
+        pose, sharing, bias: as in DenseVotes.
 
     Example:
         >>> ClassVotes(torch.randn(2, 4, 4, 8, 16), torch.randn(8, 5, 4, 4), pose="matrix").materialise().shape
         torch.Size([2, 128, 5, 16])
     """
 
+    @takes_old_name
     def __init__(
         self,
         children: Capsules | Tensor,
@@ -131,13 +134,13 @@ class ClassVotes(LinearVotes):
         *,
         coordinates: bool | float = True,
         pose: str = "vector",
-        weights: str = "full",
+        sharing: str = "full",
         bias: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> None:
         poses, activations = _feature_map(children)
         spatial, num_types = tuple(poses.shape[1:-2]), poses.shape[-2]
-        transformation = _transformation(weight, bias, pose, weights, poses.shape[-1], (num_types,), "C, ")
+        transformation = _transformation(weight, bias, pose, sharing, poses.shape[-1], (num_types,), "C, ")
         if not math.isfinite(coordinates):
             raise ValueError(f"coordinates must be True, False or a finite scale, got {coordinates!r}")
         if coordinates:
@@ -172,17 +175,17 @@ def _child_mask(mask: Tensor | None, poses: Tensor) -> Tensor | None:
     return check_shape("mask", mask, tuple(poses.shape[:-1]), "of positions or of children").flatten(1)
 
 
-def _factors(weight: Weight, weights: str) -> tuple[Tensor | None, Tensor]:
+def _factors(weight: Weight, sharing: str) -> tuple[Tensor | None, Tensor]:
     """The factor per child, if there is one, and the weight per parent."""
-    check_choice("weights", weights, WEIGHTS)
+    check_choice("sharing", sharing, SHARINGS)
     child_factor = None
-    if weights == "factorised":
+    if sharing == "factorised":
         if not (isinstance(weight, tuple | list) and len(weight) == 2):
             raise TypeError("factorised weights are a pair (one factor per child, one per parent)")
         child_factor, weight = weight
         check_floating("child factor", child_factor)
     if not isinstance(weight, Tensor):
-        raise TypeError(f"{weights} weights are one tensor, got {type(weight).__name__}")
+        raise TypeError(f"{sharing} weights are one tensor, got {type(weight).__name__}")
     return child_factor, check_floating("weight", weight)
 
 
@@ -190,7 +193,7 @@ def _transformation(
     weight: Weight,
     bias: Tensor | None,
     pose: str,
-    weights: str,
+    sharing: str,
     pose_size: int,
     owners: tuple[int, ...],
     legend: str,
@@ -199,14 +202,14 @@ def _transformation(
     check_choice("pose", pose, POSES)
     rows = matrix_side(pose_size) if pose == "matrix" else 1
     inner = pose_size // rows
-    child_factor, weight = _factors(weight, weights)
+    child_factor, weight = _factors(weight, sharing)
     if child_factor is not None:
         check_shape("child factor", child_factor, (*owners, inner, child_factor.shape[-1]), f"({legend}K, K')")
         inner, child_factor = child_factor.shape[-1], child_factor.flatten(0, -3)
-    if weights != "full":
+    if sharing != "full":
         owners, legend = (), ""
     if weight.dim() != len(owners) + 3:
-        raise ValueError(f"{weights} weight must have shape ({legend}J, K, D), got {tuple(weight.shape)}")
+        raise ValueError(f"{sharing} weight must have shape ({legend}J, K, D), got {tuple(weight.shape)}")
     num_parents, outer = weight.shape[-3], weight.shape[-1]
     if num_parents == 0:
         raise ValueError(f"weight must have at least one parent (J), got shape {tuple(weight.shape)}")

@@ -10,7 +10,7 @@ from torchcaps.data import Columns, load_data
 from torchcaps.data.sets import DataNotice
 from torchcaps.data.text import TextSet, is_text, load_texts, read_texts
 from torchcaps.data.text.tables import read_column
-from torchcaps.encoding import TextNotice
+from torchcaps.inputs.texts import TextNotice
 
 CSV = 'label,text\n1,"good, really"\n0,bad\n1,"two\nlines"\n'
 

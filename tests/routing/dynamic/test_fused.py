@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from cases import class_case, conv_case, dense_case, randn
-from situations import GRADIENTS, amended, gradcheck
-from softmax_checks import DESCRIBED, assert_like_reference, shrunk
+from support.cases import class_case, conv_case, dense_case, randn
+from support.situations import GRADIENTS, amended, gradcheck
+from support.softmax_checks import DESCRIBED, assert_like_reference, shrunk
 from torchcaps.native import library
 from torchcaps.routing import dynamic_routing, explain, why_not
 

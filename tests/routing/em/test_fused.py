@@ -1,15 +1,19 @@
 """The fused kernel of EM routing against the reference in float64: values, gradients, couplings and traces."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from cases import class_case, conv_case, dense_case, randn
-from situations import SITUATIONS
+from support.cases import class_case, conv_case, dense_case, randn
+from support.situations import SITUATIONS
 from torchcaps.capsules import Capsules
 from torchcaps.native import library
-from torchcaps.routing import em_routing, why_not
+from torchcaps.routing import em_routing, use_backend, why_not
 from torchcaps.routing.competition import KINDS
-from torchcaps.routing.em import fused_ops
+from torchcaps.routing.em.lowering import LOWERING
+from torchcaps.routing.ops.em import EM
+from torchcaps.routing.ops.operator import flatten
 from torchcaps.votes import ClassVotes, ConvVotes, DenseVotes, as_votes
 
 pytestmark = pytest.mark.skipif(library.why_not() is not None, reason=str(library.why_not()))
@@ -276,16 +280,14 @@ def test_gradcheck(make, options):
 def operator_arguments(votes):
     """What the routing gives to the operator, which is to keep its state."""
     seen = []
-    original = fused_ops.em_kernel
 
-    def record(*arguments):
-        seen.append(arguments)
-        return original(*arguments)
+    def record(problem):
+        seen.append(LOWERING.inputs(problem))
+        return problem.algorithm.reference(problem)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("torchcaps.routing.em.fused.em_kernel", record)
-        em_routing(votes, beta_a=0.0, beta_u=0.0, backend="fused")
-    return (*seen[0][:-1], True)
+    with use_backend(SimpleNamespace(run=record)):
+        em_routing(votes, beta_a=0.0, beta_u=0.0)
+    return (*flatten(seen[0]), True)
 
 
 def test_operator_is_sound():
@@ -295,7 +297,7 @@ def test_operator_is_sound():
         x.detach().clone().requires_grad_() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
         for x in operator_arguments(votes(**leaves))
     ]
-    torch.library.opcheck(fused_ops.em_kernel, arguments)
+    torch.library.opcheck(EM.forward, arguments)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -379,7 +381,7 @@ def test_float32_variances_do_not_cancel(name):
     variances = []
     for dtype in (torch.float32, torch.float64):
         description = votes(**{key: leaf.to(dtype) for key, leaf in leaves.items()})
-        state = fused_ops.em_kernel(*operator_arguments(description))[-1]
+        state = EM.forward(*operator_arguments(description))[-1]
         variances.append(state.movedim(-1, -2).flatten(3, 4)[..., :4, 16:32].double())
     torch.testing.assert_close(variances[0], variances[1], rtol=2e-3, atol=0)
 
@@ -404,7 +406,7 @@ def test_refusals_explain_themselves():
     assert "votes exist already" in why_not(
         "fused", em_routing, randn(2, 3, 5, 4), torch.ones(2, 3).double(), beta_a=0.0, beta_u=0.0
     )
-    case = conv_case(weights="factorised", bias=False)
+    case = conv_case(sharing="factorised", bias=False)
     for competition in ("global", "position"):
         reason = why_not("fused", em_routing, case.votes(), beta_a=0.0, beta_u=0.0, competition=competition)
         assert f"no {competition} competition for convolutional votes with factorised weights" in reason

@@ -5,9 +5,9 @@ from functools import partial
 import pytest
 import torch
 
-import loops
-from cases import conv_case, rand, randn, tensor_case
-from situations import GRADIENTS, SITUATIONS, assert_like_loops, gradcheck, route, with_activations
+from support import loops
+from support.cases import conv_case, rand, randn, tensor_case
+from support.situations import GRADIENTS, SITUATIONS, assert_like_loops, gradcheck, route, with_activations
 from torchcaps.routing import em_routing
 from torchcaps.votes import as_votes
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from cases import conv_case, dense_case
-from situations import GRADIENTS, amended, gradcheck
-from softmax_checks import DESCRIBED, assert_like_reference, shrunk, solve
+from support.cases import conv_case, dense_case
+from support.situations import GRADIENTS, amended, gradcheck
+from support.softmax_checks import DESCRIBED, assert_like_reference, shrunk, solve
 from torchcaps.native import library
 from torchcaps.routing import entropy_routing
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-import loops
-from cases import randn, tensor_case
-from situations import CHANGES, GRADIENTS, SITUATIONS, amended, assert_like_loops, gradcheck, route
+from support import loops
+from support.cases import randn, tensor_case
+from support.situations import CHANGES, GRADIENTS, SITUATIONS, amended, assert_like_loops, gradcheck, route
 from torchcaps.routing import entropy_routing
 
 pytestmark = pytest.mark.usefixtures("on_reference")

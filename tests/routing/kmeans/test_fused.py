@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from cases import conv_case, dense_case
-from situations import GRADIENTS, amended, gradcheck
-from softmax_checks import DESCRIBED, assert_like_reference, shrunk
+from support.cases import conv_case, dense_case
+from support.situations import GRADIENTS, amended, gradcheck
+from support.softmax_checks import DESCRIBED, assert_like_reference, shrunk
 from torchcaps.capsules import Capsules, squash
 from torchcaps.native import library
 from torchcaps.routing import kmeans_routing, why_not

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-import loops
-from cases import conv_case, randn, tensor_case
-from situations import CHANGES, GRADIENTS, SITUATIONS, amended, assert_like_loops, gradcheck, route
+from support import loops
+from support.cases import conv_case, randn, tensor_case
+from support.situations import CHANGES, GRADIENTS, SITUATIONS, amended, assert_like_loops, gradcheck, route
 from torchcaps.capsules import squash
 from torchcaps.routing import kmeans_routing
 
@@ -47,7 +47,7 @@ def test_ties_go_to_the_first_parent():
 
 
 def test_ties_go_to_the_first_position_under_global_competition():
-    case = conv_case(batch_size=1, spatial=(5,), kernel=(3,), stride=(2,), num_types=1, weights="shared", bias=False)
+    case = conv_case(batch_size=1, spatial=(5,), kernel=(3,), stride=(2,), num_types=1, sharing="shared", bias=False)
     leaves = {name: torch.ones_like(leaf) for name, leaf in case.leaves.items()}
     coupling = kmeans_routing(case.votes(**leaves), hard=True, num_iterations=1, competition="global").coupling[0]
     # children 0 1 2 lie in the first window, 2 3 4 in the second: child 2 belongs to the first

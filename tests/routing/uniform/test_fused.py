@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from softmax_checks import DESCRIBED, assert_like_reference
+from support.softmax_checks import DESCRIBED, assert_like_reference
 from torchcaps.native import library
 from torchcaps.routing import uniform_routing
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-import loops
-from cases import conv_case, dense_case, randn, tensor_case
-from situations import CHANGES, SITUATIONS, amended, assert_like_loops, gradcheck, route, with_logits
+from support import loops
+from support.cases import conv_case, dense_case, randn, tensor_case
+from support.situations import CHANGES, SITUATIONS, amended, assert_like_loops, gradcheck, route, with_logits
 from torchcaps.routing import uniform_routing
 
 pytestmark = pytest.mark.usefixtures("on_reference")

@@ -4,7 +4,7 @@ import gzip
 import zlib
 from pathlib import Path
 
-from torchcaps.encoding import is_chinese
+from torchcaps.inputs.texts import is_chinese
 
 # How much larger gzip may make a text: prose 3 times, tables 20, a bomb 1000; small ones may be as they like.
 MOST_INFLATION, ALWAYS_READ = 200, 2**26

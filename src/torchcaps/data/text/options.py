@@ -8,7 +8,7 @@ import numpy as np
 from torchcaps.checks import check_choice, check_count
 from torchcaps.data.text.tables import Columns
 from torchcaps.data.text.vectors import Vectors, read_vectors
-from torchcaps.encoding import TOKENISERS, TextEncoding
+from torchcaps.inputs.texts import TOKENISERS, TextEncoding
 
 # Where a file of vectors has no endings and letters, as some have not, these words stand in for a start.
 STAND_INS = {"n't": "not", "'re": "are", "'ve": "have", "'ll": "will", "'m": "am", "'d": "would", "'s": "is", "a": "an"}

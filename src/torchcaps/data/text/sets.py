@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from torchcaps.data.sets import check_labels
-from torchcaps.encoding import TextNotice
+from torchcaps.inputs.texts import TextNotice
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

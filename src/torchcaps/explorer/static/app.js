@@ -19,7 +19,7 @@ import { createToys } from "./toys.js";
  * @typedef {{tab: string, keys: string[], model: () => any, refresh: () => void, redraw: () => any, stale?: boolean}} View
  */
 
-/** @param {any} catalogue the answer of /api/models */
+/** @param {any} catalogue the answers of /api/models and /api/roles */
 function createPage(catalogue) {
   const store = createStore(location.hash);
   const language = () => store.get().language ?? preferredLanguage(navigator.languages);
@@ -177,7 +177,8 @@ function showAbout({ catalogue, language, t }, model) {
 }
 
 async function start() {
-  const catalogue = await get("/api/models");
+  const [answered, roles] = await Promise.all([get("/api/models"), get("/api/roles")]);
+  const catalogue = { ...answered, roles };
   const page = createPage(catalogue);
   const hasCapsules = page.model("capsules") !== null;
   page.examples = hasCapsules ? (await get(`/api/examples?model=${encodeURIComponent(catalogue.roles.capsules)}`)).examples : [];

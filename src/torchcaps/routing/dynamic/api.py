@@ -6,13 +6,13 @@ from torch import Tensor
 
 from torchcaps.checks import check_count, check_positive
 from torchcaps.routing.backend import solve
-from torchcaps.routing.dynamic.fused import FUSED
+from torchcaps.routing.dynamic.lowering import LOWERING
 from torchcaps.routing.dynamic.reference import dynamic
 from torchcaps.routing.problem import Algorithm, pose_problem
 from torchcaps.routing.result import RoutingResult
 from torchcaps.votes import Votes
 
-DYNAMIC = Algorithm("dynamic", dynamic, FUSED)
+DYNAMIC = Algorithm("dynamic", dynamic, lowering=LOWERING)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,14 +10,14 @@ from torchcaps.checks import check_choice, check_count, check_like, check_positi
 from torchcaps.precision import solved_type
 from torchcaps.routing.backend import solve
 from torchcaps.routing.em.common import ACTIVATIONS, KAPPA
-from torchcaps.routing.em.fused import FUSED
+from torchcaps.routing.em.lowering import LOWERING
 from torchcaps.routing.em.reference import em
 from torchcaps.routing.problem import Algorithm, pose_problem
 from torchcaps.routing.result import RoutingResult
 from torchcaps.schedules import routing_lambda
 from torchcaps.votes import Votes, as_votes
 
-EM = Algorithm("em", em, FUSED)
+EM = Algorithm("em", em, lowering=LOWERING)
 
 LambdaSchedule = float | Sequence[float] | Callable[[int], float]
 

@@ -7,13 +7,13 @@ from torch import Tensor
 
 from torchcaps.checks import check_count, check_positive
 from torchcaps.routing.backend import solve
-from torchcaps.routing.entropy.fused import FUSED
+from torchcaps.routing.entropy.lowering import LOWERING
 from torchcaps.routing.entropy.reference import entropy
 from torchcaps.routing.problem import Algorithm, pose_problem
 from torchcaps.routing.result import RoutingResult
 from torchcaps.votes import Votes
 
-ENTROPY = Algorithm("entropy", entropy, FUSED)
+ENTROPY = Algorithm("entropy", entropy, lowering=LOWERING)
 
 
 @dataclass(frozen=True, kw_only=True)

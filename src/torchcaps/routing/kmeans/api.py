@@ -6,13 +6,13 @@ from torch import Tensor
 
 from torchcaps.checks import check_choice, check_count, check_positive
 from torchcaps.routing.backend import solve
-from torchcaps.routing.kmeans.fused import FUSED
+from torchcaps.routing.kmeans.lowering import LOWERING
 from torchcaps.routing.kmeans.reference import kmeans
 from torchcaps.routing.problem import Algorithm, pose_problem
 from torchcaps.routing.result import RoutingResult
 from torchcaps.votes import Votes
 
-KMEANS = Algorithm("kmeans", kmeans, FUSED)
+KMEANS = Algorithm("kmeans", kmeans, lowering=LOWERING)
 METRICS = ("dot", "euclidean")
 
 

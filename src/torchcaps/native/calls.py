@@ -1,0 +1,41 @@
+"""What the kernels of all families share: whom they refuse, and how they are called."""
+
+import ctypes
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from torchcaps.native import library
+from torchcaps.native.struct import pointer, votes_struct
+from torchcaps.routing.ops.votes import KernelVotes
+from torchcaps.routing.problem import Problem
+
+DTYPES = {torch.float32: "f32", torch.float64: "f64"}
+
+
+def why_not_native(problem: Problem) -> str | None:
+    """Why no kernel of the CPU takes a problem; None if one may."""
+    if (dtype := problem.votes.example.dtype) not in DTYPES:
+        return f"the kernels take float32 and float64, the votes are {dtype}"
+    return library.why_not()
+
+
+def call(entry: str, votes: KernelVotes, options: ctypes.Structure, *arguments: Tensor | ctypes.c_int64 | None) -> None:
+    """Calls torchcaps_<entry> for the dtype of the votes; votes and tensors must be contiguous, None is null."""
+    addresses = [
+        argument if isinstance(argument, ctypes.c_int64) else ctypes.c_void_p(pointer(argument))
+        for argument in arguments
+    ]
+    library.call(
+        f"torchcaps_{entry}_{DTYPES[votes.poses.dtype]}",
+        ctypes.byref(votes_struct(votes)),
+        ctypes.byref(options),
+        *addresses,
+        library.num_threads(),
+    )
+
+
+def doubles(values: Sequence[float]) -> ctypes.Array:
+    """An array of C; it must outlive the call that reads its address."""
+    return (ctypes.c_double * len(values))(*values)

@@ -1,0 +1,76 @@
+"""The softmax family on the CPU.
+
+The forward pass keeps the sums of every iteration and nothing that grows with the number of votes; couplings are
+computed again when they are asked for.
+"""
+
+import ctypes
+from math import prod
+
+from torch import Tensor
+
+from torchcaps.native.calls import call, doubles, why_not_native
+from torchcaps.native.struct import SoftmaxOptionsStruct, pointer
+from torchcaps.routing.ops.softmax import SoftmaxAlgorithm, SoftmaxInputs, SoftmaxOptions
+from torchcaps.routing.problem import Problem
+
+
+class NativeSoftmax:
+    """Its state: sums (num_sums, B, S, J, D), then for the Euclidean metric their masses (num_sums, B, S, J)."""
+
+    def why_not(self, problem: Problem, options: SoftmaxOptions) -> str | None:
+        if options.competition != 0:
+            return "its kernel has window competition only"
+        if problem.initial_logits is not None:
+            return "its kernel starts from zero logits, initial_logits were given"
+        if len(set(options.inverse_temperatures)) > 1:
+            return "its kernel has one inverse temperature for all iterations"
+        return why_not_native(problem)
+
+    def room(self, inputs: SoftmaxInputs, keep_state: bool) -> Tensor:
+        return inputs.votes.poses.new_empty(sum(_sizes(inputs)))  # the kernels work in it: it is always kept
+
+    def forward(self, inputs: SoftmaxInputs, outputs: tuple[Tensor, ...], state: Tensor) -> None:
+        _call("forward", inputs, *outputs, *_parts(inputs, state))
+
+    def backward(
+        self, inputs: SoftmaxInputs, state: Tensor, arriving: tuple[Tensor | None, ...], gradients: dict[str, Tensor]
+    ) -> None:
+        (grad_poses,) = arriving
+        if grad_poses is None:  # a caller may differentiate nothing
+            grad_poses = state.new_zeros(*inputs.votes.parent_shape, inputs.votes.vote_size)
+        targets = [gradients.get(name) for name in ("poses", "weight", "bias", "activations")]
+        _call("backward", inputs, *_parts(inputs, state), grad_poses.contiguous(), *targets)
+
+    def couplings(self, inputs: SoftmaxInputs, state: Tensor, iteration: int, outputs: tuple[Tensor, ...]) -> None:
+        _call("couplings", inputs, *_parts(inputs, state), ctypes.c_int64(iteration), *outputs)
+
+
+def _sizes(inputs: SoftmaxInputs) -> tuple[int, int]:
+    """Entries of the sums and of the masses."""
+    vectors = inputs.options.num_sums * prod(inputs.votes.parent_shape)
+    has_masses = inputs.options.algorithm == SoftmaxAlgorithm.KMEANS_EUCLIDEAN
+    return vectors * inputs.votes.vote_size, vectors if has_masses else 0
+
+
+def _parts(inputs: SoftmaxInputs, state: Tensor) -> tuple[Tensor, ...]:
+    return state.contiguous().split(_sizes(inputs))
+
+
+def _call(entry: str, inputs: SoftmaxInputs, *arguments: Tensor | ctypes.c_int64 | None) -> None:
+    """Calls torchcaps_softmax_<entry>."""
+    votes, options = inputs.votes.contiguous(), inputs.options
+    alphas = doubles(options.alphas)
+    partial = None if inputs.partial is None else inputs.partial.contiguous()
+    struct = SoftmaxOptionsStruct(
+        algorithm=options.algorithm,
+        iterations=options.num_sums,
+        leaky=options.leaky,
+        detach=options.detach,
+        amend=votes.activations is not None,
+        squash_k=options.squash_k,
+        inverse_temperature=options.inverse_temperatures[0] if options.inverse_temperatures else 1.0,
+        alphas=ctypes.addressof(alphas),
+        partial=pointer(partial),
+    )
+    call(f"softmax_{entry}", votes, struct, *arguments)

@@ -1,0 +1,318 @@
+"""What can be asked, without the web: models by name, and questions about one image or text."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import wraps
+from threading import Lock
+from time import perf_counter
+from typing import ParamSpec, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchcaps.attacks import METHODS, perturb
+from torchcaps.capsules import Capsules
+from torchcaps.inputs.texts import TOKENISERS
+from torchcaps.inspection import decoder_of
+from torchcaps.models import ModelOutput
+from torchcaps.predictor import Predictor, TextPredictor
+from torchcaps.service.catalogue import abilities, list_models
+from torchcaps.service.explaining import places_of, tree_of
+from torchcaps.service.images import raw_picture
+from torchcaps.service.posing import directions
+from torchcaps.service.refusals import Refusal, UnknownModel
+from torchcaps.service.requests import MAX_TEXT, RoutingChoice
+from torchcaps.service.results import (
+    Ability,
+    Answer,
+    Attacked,
+    Explanation,
+    ModelList,
+    PoseDirections,
+    Prediction,
+    Reconstruction,
+    Result,
+    Trace,
+    Word,
+)
+from torchcaps.service.tracing import trace
+
+Image = np.ndarray | bytes  # uint8 (h, w) or (h, w, c), or a PNG file
+Arguments = ParamSpec("Arguments")
+Kind = TypeVar("Kind", bound=Result)
+
+
+def timed(method: Callable[Arguments, Kind]) -> Callable[Arguments, Kind]:
+    """Write into the result how long it took."""
+
+    @wraps(method)
+    def work(*arguments: Arguments.args, **options: Arguments.kwargs) -> Kind:
+        start = perf_counter()
+        result = method(*arguments, **options)
+        result.milliseconds = round(1000 * (perf_counter() - start), 3)
+        return result
+
+    return work
+
+
+class Service:
+    """Trained models by name, and what can be asked of them; safe to be used by several threads.
+
+    What is wrong with a question is said by a `Refusal`, which is a ValueError.
+
+    Args:
+        predictors: of images or texts, by name.
+        unavailable: reasons why others cannot be used, by name.
+
+    Example:
+        >>> from torchcaps.service import Service, shipped_models
+        >>> service = Service(*shipped_models())
+        >>> service.predict("capsnet-small-mnist", image=np.zeros((28, 28), np.uint8)).scores.shape
+        (10,)
+    """
+
+    def __init__(self, predictors: Mapping[str, Predictor], unavailable: Mapping[str, str] | None = None) -> None:
+        self.predictors, self.unavailable = dict(predictors), dict(unavailable or {})
+        self._directions: dict[tuple[str, int], PoseDirections] = {}
+        self._lock = Lock()
+
+    def models(self) -> ModelList:
+        """All models, and what each can do."""
+        return list_models(self.predictors, self.unavailable)
+
+    def warm_up(self) -> None:
+        """Ask every model once, so that the first question of a user is answered as fast as the next."""
+        for name, predictor in self.predictors.items():
+            if isinstance(predictor, TextPredictor):
+                self.predict(name, text="text")
+            else:
+                self.predict(name, image=np.zeros((28, 28, predictor.model.preprocessing.channels), np.uint8))
+
+    @timed
+    def predict(self, model: str, *, image: Image | None = None, text: str | None = None) -> Prediction:
+        """What a model says about an image or a text."""
+        predictor = self.find(model, "predict")
+        check_one(image=image, text=text)
+        is_text = isinstance(predictor, TextPredictor)
+        output = predictor.run(read_text(predictor, text) if is_text else read_image(predictor, image))
+        return Prediction(model=model, **dict(answer(predictor, output)))
+
+    @timed
+    def explain(
+        self, model: str, *, image: Image | None = None, text: str | None = None, class_index: int | None = None
+    ) -> Explanation:
+        """Where in the image, or from which words, the votes for a class come; by default for the winner."""
+        predictor = self.find(model, "explain")
+        check_one(image=image, text=text)
+        if isinstance(predictor, TextPredictor):
+            texts = read_text(predictor, text)
+            found = self.start_explanation(model, predictor, texts, class_index)
+            reasons = predictor.explain(texts, [found.class_index])[0]
+            found.words = [Word(word=word, value=round(value, 6)) for word, value in reasons]
+            return found
+        raw_1HWC = read_image(predictor, image)
+        found = self.start_explanation(model, predictor, raw_1HWC, class_index)
+        prepared_CHW = predictor.model.preprocessing(raw_1HWC)[0]
+        found.places = places_of(predictor.model, prepared_CHW, found.class_index)
+        if "tree" in abilities(predictor):
+            found.tree = tree_of(predictor.model, prepared_CHW, found.class_index)
+        return found
+
+    @timed
+    def trace(
+        self,
+        model: str,
+        *,
+        image: Image,
+        routing: RoutingChoice | None = None,
+        classes: Sequence[int] | None = None,
+        num_points: int = 120,
+    ) -> Trace:
+        """How the routing of an image into the classes went on; see `torchcaps.service.tracing`."""
+        predictor = self.find(model, "trace")
+        for chosen in classes or ():
+            self.check_class(predictor, chosen)
+        if classes is not None and len(set(classes)) != len(classes):
+            raise Refusal(f"classes must be different ones, got {list(classes)}")
+        prepared_CHW = predictor.model.preprocessing(read_image(predictor, image))[0]
+        return trace(model, predictor.model, prepared_CHW, choice=routing, classes=classes, num_points=num_points)
+
+    @timed
+    @torch.inference_mode()
+    def reconstruct(
+        self,
+        model: str,
+        *,
+        image: Image | None = None,
+        pose: Sequence[float] | None = None,
+        class_index: int | None = None,
+    ) -> Reconstruction:
+        """What is decoded from the pose of a class: the one it has for an image, or the given one."""
+        predictor = self.find(model, "reconstruct")
+        decoder = decoder_of(predictor.model)
+        device = next(predictor.model.parameters()).device
+        check_one(image=image, pose=pose)
+        if pose is None:
+            output = predictor.run(read_image(predictor, image))
+            assert output.poses is not None
+            chosen = self.check_class(predictor, int(output.scores.argmax()) if class_index is None else class_index)
+            poses_1JD = output.poses
+        else:
+            if class_index is None:
+                raise Refusal("a pose needs the class_index of the class it belongs to")
+            if len(pose) != decoder.pose_size:
+                raise Refusal(f"a pose of {model} has {decoder.pose_size} entries, got {len(pose)}")
+            chosen = self.check_class(predictor, class_index)
+            poses_1JD = torch.zeros(1, decoder.num_classes, decoder.pose_size, device=device)
+            poses_1JD[0, chosen] = torch.tensor(pose)
+        decoded_CHW = decoder(Capsules.from_poses(poses_1JD), torch.tensor([chosen], device=device))[0]
+        return Reconstruction(
+            model=model,
+            class_index=chosen,
+            label=predictor.labels[chosen],
+            pose=poses_1JD[0, chosen].cpu().numpy(),
+            length=float(poses_1JD[0, chosen].norm()),
+            reconstruction=to_bytes(decoded_CHW),
+        )
+
+    @timed
+    def poses(self, model: str, *, class_index: int) -> PoseDirections:
+        """What the directions of a class's poses change, found once from test images."""
+        predictor = self.find(model, "reconstruct")
+        key = (model, self.check_class(predictor, class_index))
+        with self._lock:
+            if key not in self._directions:
+                self._directions[key] = directions(model, predictor.model, class_index)
+        return self._directions[key].model_copy()
+
+    @timed
+    def attack(
+        self,
+        model: str,
+        *,
+        image: Image,
+        attack: str,
+        epsilon: float,
+        num_steps: int = 10,
+        class_index: int | None = None,
+    ) -> Attacked:
+        """Change pixels by at most epsilon, of 1 from black to white, so that the model errs; in 8 bits, as shown.
+
+        Args:
+            model: whose gradient is used and whose answer shall change.
+            image: to start from.
+            attack: "fgsm" or "bim".
+            epsilon: in [0, 1].
+            num_steps: of bim.
+            class_index: the true class; by default what the model says now.
+        """
+        predictor = self.find(model, "attack")
+        raw_1HWC = read_image(predictor, image)
+        before = answer(predictor, predictor.run(raw_1HWC))
+        chosen = self.check_class(predictor, before.best if class_index is None else class_index)
+        method = METHODS[attack]
+        if attack == "bim":
+            method = replace(method, num_steps=num_steps, relative_step=min(2 / num_steps, 1.0))
+        changed_1HWC = perturb(predictor.model, raw_1HWC, np.array([chosen]), epsilon=epsilon, method=method)
+        # in whole levels towards the original, so that no pixel leaves epsilon
+        delta_1HWC = np.fix((255 * changed_1HWC.astype(np.float64) - raw_1HWC).round(3))
+        perturbed_1HWC = (raw_1HWC + delta_1HWC).astype(np.uint8)
+        after = answer(predictor, predictor.run(perturbed_1HWC))
+        shown = 128 + 127 * delta_1HWC[0] / max(255 * epsilon, 1.0)
+        return Attacked(
+            model=model,
+            attack=attack,
+            epsilon=epsilon,
+            class_index=chosen,
+            before=before,
+            after=after,
+            succeeded=after.best != chosen,
+            perturbed=perturbed_1HWC[0],
+            difference=shown.round().astype(np.uint8),
+        )
+
+    def name_of(self, model: str | None) -> str:
+        """The name of a model: the one that was given, or that of the only one."""
+        if model is not None:
+            return model
+        if len(self.predictors) != 1:
+            raise Refusal(f"say which model is asked; there are: {', '.join(self.predictors) or 'none'}")
+        return next(iter(self.predictors))
+
+    def find(self, model: str, ability: Ability) -> Predictor:
+        """The predictor of a model that can do something."""
+        predictor = self.predictors.get(model)
+        if predictor is None:
+            known = ", ".join(self.predictors) or "none"
+            raise UnknownModel(f"there is no model of that name; there are: {known}")
+        if ability not in abilities(predictor):
+            able = [name for name, other in self.predictors.items() if ability in abilities(other)]
+            raise Refusal(f"{model} cannot {ability}; models that can: {', '.join(able) or 'none'}")
+        return predictor
+
+    def start_explanation(
+        self, model: str, predictor: Predictor, inputs: list[str] | np.ndarray, class_index: int | None
+    ) -> Explanation:
+        """The class to be explained and its score."""
+        said = answer(predictor, predictor.run(inputs))
+        chosen = self.check_class(predictor, said.best if class_index is None else class_index)
+        score = round(float(said.scores[chosen]), 6)
+        return Explanation(model=model, class_index=chosen, label=predictor.labels[chosen], score=score)
+
+    @staticmethod
+    def check_class(predictor: Predictor, chosen: int) -> int:
+        """The number of a class, if there is one."""
+        if not 0 <= chosen < len(predictor.labels):
+            raise Refusal(f"a class must be between 0 and {len(predictor.labels) - 1}, got {chosen}")
+        return chosen
+
+
+def check_one(**inputs: object) -> None:
+    """Raise unless exactly one is given."""
+    if sum(value is not None for value in inputs.values()) != 1:
+        raise Refusal(f"give exactly one of {' and '.join(inputs)}")
+
+
+def read_image(predictor: Predictor, image: Image | None) -> np.ndarray:
+    """A picture as a batch of one, in the channels and size of the model's raw images: uint8 (1, h, w, c)."""
+    if isinstance(predictor, TextPredictor):
+        raise Refusal("this model takes a text, not an image")
+    if image is None:
+        raise Refusal("this model takes an image, not a text")
+    return raw_picture(image, predictor.model.preprocessing)[None]
+
+
+def read_text(predictor: TextPredictor, text: str | None) -> list[str]:
+    """A text as a batch of one; nothing of it is left out."""
+    if text is None:
+        raise Refusal("this model takes a text, not an image")
+    encoding = predictor.model.preprocessing
+    if len(text) > MAX_TEXT:
+        raise Refusal(f"a text must have at most {MAX_TEXT} characters, got {len(text)}")
+    num_tokens = len(TOKENISERS[encoding.tokeniser](text))
+    if num_tokens == 0:
+        raise Refusal("the text has no words")
+    if num_tokens > encoding.max_length:
+        raise Refusal(f"this model reads at most {encoding.max_length} words and signs, got {num_tokens}")
+    return [text]
+
+
+def answer(predictor: Predictor, output: ModelOutput) -> Answer:
+    """What a model says about the first of a batch."""
+    return answers(predictor, output)[0]
+
+
+def answers(predictor: Predictor, output: ModelOutput) -> list[Answer]:
+    """What a model says about each of a batch."""
+    probabilities_BJ = predictor.model.probabilities(output).float().cpu().numpy()
+    scores_BJ = output.scores.float().cpu().numpy() if predictor.model.gives_activations else probabilities_BJ
+    return [
+        Answer(scores=scores, probabilities=probabilities, best=best, label=predictor.labels[best])
+        for scores, probabilities, best in zip(scores_BJ, probabilities_BJ, scores_BJ.argmax(1).tolist(), strict=True)
+    ]
+
+
+def to_bytes(image_CHW: Tensor) -> np.ndarray:
+    """An image between 0 and 1 as uint8 (h, w, c)."""
+    return (255 * image_CHW.clamp(0, 1)).round().byte().permute(1, 2, 0).cpu().contiguous().numpy()

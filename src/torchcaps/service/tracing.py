@@ -1,0 +1,111 @@
+"""How one image was routed to the classes, in numbers that a page can draw."""
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from torchcaps.nn.routing import EMRouting, FunctionRouting, Routing, create_routing
+from torchcaps.service.refusals import Refusal
+from torchcaps.service.requests import RoutingChoice
+from torchcaps.service.results import Plane, RoutingUsed, Step, Trace
+from torchcaps.viz.plane import vote_plane
+from torchcaps.viz.routed import route_classes, routing_name
+
+NUM_SHOWN = 3
+
+
+def trace(
+    name: str,
+    model: Any,
+    image: Tensor,
+    *,
+    choice: RoutingChoice | None,
+    classes: Sequence[int] | None,
+    num_points: int,
+) -> Trace:
+    """Route an image (C, H, W) to the classes, with the model's own routing or another, and tell what happened.
+
+    Args:
+        name: of the model.
+        model: a capsule network of images.
+        image: after preprocessing.
+        choice: of the routing; None for the model's own.
+        classes: to place in the plane; None for the most active.
+        num_points: children to show there, those with the longest votes.
+    """
+    own = model.class_capsules.routing
+    try:
+        routing = own if choice is None else new_routing(own, choice)
+        routed = route_classes(model, image, routing)
+    except ValueError as error:  # options of the model's own routing that are bound to its number of iterations
+        raise Refusal(str(error)) from error
+    plane = vote_plane(routed, routed.strongest[:NUM_SHOWN] if classes is None else classes, num_points)
+    by_type_STJ, by_place_SHWJ = _summaries(routed.couplings, routed.grid)
+    steps = [
+        Step(
+            activations=routed.activations[step],
+            poses=routed.poses[step],
+            objective=objective if np.isfinite(objective) else None,
+            by_place=by_place_SHWJ[step],
+            by_type=by_type_STJ[step],
+            point_couplings=plane.couplings[step],
+            centres=plane.centres[step],
+        )
+        for step, objective in enumerate(routed.objectives.tolist())
+    ]
+    places = np.stack(np.unravel_index(plane.children, routed.grid), axis=1)
+    best = routed.strongest[0]
+    return Trace(
+        model=name,
+        routing=describe(routing),
+        steps=steps,
+        plane=Plane(
+            classes=list(plane.classes),
+            points=plane.votes,
+            places=[tuple(place) for place in places.tolist()],
+            variance_shares=plane.shares,
+        ),
+        best=best,
+        label=model.labels[best],
+    )
+
+
+def new_routing(own: Routing, choice: RoutingChoice) -> Routing:
+    """The routing that was chosen, with the options and costs of the model's own where it is of the same kind.
+
+    EM on a network that was trained without it has no learned costs: its activations are then shares of the mass.
+    """
+    options: dict[str, Any] = {}
+    if choice.num_iterations is not None:
+        if choice.algorithm == "uniform":
+            raise Refusal("uniform routing has no iterations; leave num_iterations out")
+        if choice.num_iterations == 0 and choice.algorithm != "kmeans":
+            raise Refusal(f"{choice.algorithm} routing needs at least 1 iteration, got 0")
+        options["num_iterations"] = choice.num_iterations
+    if isinstance(own, FunctionRouting) and choice.algorithm == routing_name(own):
+        options = {**own.options, **options}
+        if isinstance(own, EMRouting):
+            routing = EMRouting(shared_betas=own.shared_betas, **options)
+            routing.beta_a, routing.beta_u = own.beta_a, own.beta_u
+            return routing.eval()
+    elif choice.algorithm == "em":
+        options["activation"] = "mixing"
+    return create_routing(choice.algorithm, **options).eval()
+
+
+def describe(routing: Routing) -> RoutingUsed:
+    """Name and number of iterations of a routing."""
+    options = getattr(routing, "options", {})
+    function = getattr(type(routing), "function", None)
+    parameters = {} if function is None else inspect.signature(function).parameters
+    default = parameters["num_iterations"].default if "num_iterations" in parameters else None
+    return RoutingUsed(algorithm=routing_name(routing), num_iterations=options.get("num_iterations", default))
+
+
+def _summaries(couplings_SIJ: np.ndarray, grid: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean couplings of each type over places (S, types, J), and of each place over types (S, height, width, J)."""
+    couplings_SHWTJ = couplings_SIJ.reshape(len(couplings_SIJ), *grid, -1)
+    return couplings_SHWTJ.mean((1, 2)), couplings_SHWTJ.mean(3)
