@@ -83,7 +83,7 @@ def test_any_size_of_map(shape):
 def test_errors():
     with pytest.raises(ValueError, match="coordinate addition needs larger votes than 1; set coordinates=False"):
         nn.ClassCaps(2, 3, 4, 1, routing=nn.DynamicRouting())(Capsules.from_poses(torch.randn(1, 2, 2, 2, 4)))
-    with pytest.raises(ValueError, match="number of parents must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="out_capsules must be at least 1, got 0"):
         nn.ClassCaps(2, 0, 4, 4, routing=nn.DynamicRouting())
     with pytest.raises(ValueError, match=r"poses must have shape \(B, H, W, 2, 3\), got \(1, 2, 3, 4, 3\)"):
         make_layer("class")(Capsules.from_poses(torch.randn(1, 2, 3, 4, 3, dtype=torch.float64)))

@@ -70,7 +70,7 @@ def test_squash_k_matters():
 
 
 def test_matrix_capsules_have_poses_first_then_one_activation_per_type():
-    layer = nn.PrimaryMatrixCaps(12, 2, pose_size=4)
+    layer = nn.PrimaryMatrixCaps(12, 2, out_size=4)
     features = torch.randn(2, 12, 3, 5)
     raw, capsules = layer.conv(features), layer(features)
     assert capsules.poses.shape == (2, 3, 5, 2, 4)
@@ -93,7 +93,7 @@ def test_gradient_reset_and_repr(layer):
     before = layer.conv.weight.clone()
     layer.reset_parameters()
     assert not before.equal(layer.conv.weight)
-    assert "num_types=2" in repr(layer)
+    assert "out_types=2" in repr(layer)
 
 
 def test_device_and_dtype():
@@ -102,7 +102,7 @@ def test_device_and_dtype():
 
 
 def test_errors():
-    with pytest.raises(ValueError, match="num_types must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="out_types must be at least 1, got 0"):
         nn.PrimaryCaps(3, 0, 4, 3)
-    with pytest.raises(TypeError, match="pose_size must be an integer"):
-        nn.PrimaryMatrixCaps(3, 2, pose_size=16.0)
+    with pytest.raises(TypeError, match="out_size must be an integer"):
+        nn.PrimaryMatrixCaps(3, 2, out_size=16.0)

@@ -166,7 +166,7 @@ def decode_poses(decoder: Decoder, class_index: int, poses: np.ndarray) -> np.nd
         poses: (n, D) -> (n, C, H, W)
     """
     like = next(decoder.parameters())
-    poses_nJD = like.new_zeros(len(poses), decoder.num_classes, decoder.pose_size)
+    poses_nJD = like.new_zeros(len(poses), decoder.in_capsules, decoder.in_size)
     poses_nJD[:, class_index] = torch.as_tensor(np.asarray(poses)).to(like)
     classes = torch.full((len(poses),), class_index, device=like.device)
     return decoder(Capsules.from_poses(poses_nJD), classes).cpu().numpy()

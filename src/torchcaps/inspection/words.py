@@ -128,7 +128,7 @@ def linear_ngrams(layer: NgramCaps, words: Tensor) -> Tensor:
     """The poses of an n-gram layer with its gates and the shrinking of its squash held fixed."""
     before = layer.conv(words.transpose(1, 2))
     features = (before * (before.detach() > 0)).transpose(1, 2)
-    poses = layer.to_poses(features).unflatten(-1, (layer.num_types, layer.pose_size))
+    poses = layer.to_poses(features).unflatten(-1, (layer.out_types, layer.out_size))
     norm = length(poses.detach(), keepdim=True)
     return poses * (norm / (layer.squash_k + norm * norm))
 

@@ -84,7 +84,7 @@ class NoRouting(ImageModel):
         super().__init__(image_shape=image_shape, num_classes=num_classes, multi_label=multi_label)
         self.features, self.primary = small_stem(image_shape[0]), small_primary()
         positions = map_size(nn.Sequential(self.features, self.primary), self.padded_shape[1:])
-        self.classifier = nn.Linear(prod(positions) * self.primary.num_types * self.primary.pose_size, num_classes)
+        self.classifier = nn.Linear(prod(positions) * self.primary.out_types * self.primary.out_size, num_classes)
 
     def last_features(self, images: Tensor, /) -> Tensor:
         return self.primary(self.features(self.pad(images))).poses.flatten(1)

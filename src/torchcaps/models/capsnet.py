@@ -75,9 +75,9 @@ class VectorCapsNet(ImageModel):
         self.features, self.primary = features, primary
         positions = map_size(nn.Sequential(features, primary), self.padded_shape[1:])
         self.class_capsules = DenseCaps(
-            prod(positions) * primary.num_types,
+            prod(positions) * primary.out_types,
             num_classes,
-            primary.pose_size,
+            primary.out_size,
             class_size,
             routing=create_routing(routing, **(routing_options or {})),
             sharing=sharing,

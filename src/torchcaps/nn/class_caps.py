@@ -9,6 +9,7 @@ from torchcaps.nn.layer import CapsuleLayer
 from torchcaps.nn.norm import CapsuleNorm
 from torchcaps.nn.routing import Routing
 from torchcaps.votes import ClassVotes
+from torchcaps.votes.layers import check_coordinates
 from torchcaps.votes.sharing import takes_old_name
 
 
@@ -17,7 +18,7 @@ class ClassCaps(CapsuleLayer):
 
     Args:
         in_types: child types per position.
-        num_classes: J.
+        out_capsules: J, one per class.
         in_size, out_size: entries of a pose (16 for 4 x 4 matrices).
         coordinates: add ((row + 0.5) / H, (column + 0.5) / W) to the votes, times this number if it is one. Made for
             EM, whose parents are means; where they are sums (dynamic and K-Means routing) the coordinates of many
@@ -39,7 +40,7 @@ class ClassCaps(CapsuleLayer):
     def __init__(
         self,
         in_types: int,
-        num_classes: int,
+        out_capsules: int,
         in_size: int,
         out_size: int,
         *,
@@ -55,11 +56,12 @@ class ClassCaps(CapsuleLayer):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        self.in_types, self.coordinates = check_count("in_types", in_types), coordinates
+        self.in_types, self.out_capsules = check_count("in_types", in_types), check_count("out_capsules", out_capsules)
+        self.coordinates = check_coordinates(coordinates)
         super().__init__(
             (in_types,),
             None,
-            num_classes,
+            out_capsules,
             in_size,
             out_size,
             routing=routing,
@@ -88,4 +90,4 @@ class ClassCaps(CapsuleLayer):
 
     def extra_repr(self) -> str:
         coordinates = "" if self.coordinates is True else f"coordinates={self.coordinates}, "
-        return f"{self.in_types} types -> {self.num_parents} classes, {coordinates}{super().extra_repr()}"
+        return f"{self.in_types} types -> {self.out_capsules} classes, {coordinates}{super().extra_repr()}"

@@ -41,7 +41,7 @@ class _ConvCaps(CapsuleLayer):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        self.in_types = check_count("in_types", in_types)
+        self.in_types, self.out_types = check_count("in_types", in_types), check_count("out_types", out_types)
         self.kernel_size = per_axis("kernel_size", kernel_size, self.num_axes)
         self.stride = per_axis("stride", stride, self.num_axes)
         super().__init__(
@@ -91,7 +91,7 @@ class _ConvCaps(CapsuleLayer):
 
     def extra_repr(self) -> str:
         kernel = f"kernel_size={self.kernel_size}, stride={self.stride}"
-        return f"{self.in_types} -> {self.num_parents} types, {kernel}, {super().extra_repr()}"
+        return f"{self.in_types} -> {self.out_types} types, {kernel}, {super().extra_repr()}"
 
 
 class ConvCaps1d(_ConvCaps):

@@ -16,8 +16,8 @@ class Decoder(nn.Module):
     learns to draw its own thing although nobody shows it alone. No class at all is a black image.
 
     Args:
-        num_classes: J.
-        pose_size: D.
+        in_capsules: J, one per class.
+        in_size: D, entries of a pose.
         image_shape: (channels, H, W) of the reconstruction.
         pose_scale: poses are multiplied by it before they are decoded. A pose is at most 1 long and its entries differ
             by less than 0.1 between the things of a class: as they are, the biases of a layer drown them at the start.
@@ -31,13 +31,14 @@ class Decoder(nn.Module):
     network: nn.Module
 
     def __init__(
-        self, num_classes: int, pose_size: int, image_shape: tuple[int, int, int], *, pose_scale: float = 1.0
+        self, in_capsules: int, in_size: int, image_shape: tuple[int, int, int], *, pose_scale: float = 1.0
     ) -> None:
         super().__init__()
         self.pose_scale = check_positive("pose_scale", pose_scale)
         if len(image_shape) != 3:
             raise ValueError(f"image_shape must be (channels, height, width), got {image_shape}")
-        self.num_classes, self.pose_size, self.image_shape = num_classes, pose_size, tuple(image_shape)
+        self.in_capsules, self.in_size = check_count("in_capsules", in_capsules), check_count("in_size", in_size)
+        self.image_shape = tuple(check_count("a size of image_shape", size) for size in image_shape)
 
     def reset_parameters(self) -> None:
         """Start the network anew."""
@@ -60,13 +61,11 @@ class Decoder(nn.Module):
         """Poses times their scale, with all but the chosen class of each example set to zero: (B, J, D)."""
         check_are_capsules(capsules)
         poses, activations = capsules
-        if poses.dim() != 3 or tuple(poses.shape[1:]) != (self.num_classes, self.pose_size):
-            raise ValueError(
-                f"poses must have shape (B, {self.num_classes}, {self.pose_size}), got {tuple(poses.shape)}"
-            )
+        if poses.dim() != 3 or tuple(poses.shape[1:]) != (self.in_capsules, self.in_size):
+            raise ValueError(f"poses must have shape (B, {self.in_capsules}, {self.in_size}), got {tuple(poses.shape)}")
         if classes is None:
             classes = activations.argmax(-1)
-        is_chosen_BJ = classes.unsqueeze(-1) == torch.arange(self.num_classes, device=classes.device)
+        is_chosen_BJ = classes.unsqueeze(-1) == torch.arange(self.in_capsules, device=classes.device)
         return poses * (self.pose_scale * is_chosen_BJ.to(poses.dtype)).unsqueeze(-1)
 
     def decode(self, poses: Tensor) -> Tensor:
@@ -85,8 +84,8 @@ class FullyConnectedDecoder(Decoder):
 
     def __init__(
         self,
-        num_classes: int,
-        pose_size: int,
+        in_capsules: int,
+        in_size: int,
         image_shape: tuple[int, int, int],
         *,
         hidden: tuple[int, ...] = (512, 1024),
@@ -94,11 +93,11 @@ class FullyConnectedDecoder(Decoder):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(num_classes, pose_size, image_shape, pose_scale=pose_scale)
+        super().__init__(in_capsules, in_size, image_shape, pose_scale=pose_scale)
         layers: list[nn.Module] = []
-        size = num_classes * pose_size
+        size = in_capsules * in_size
         for width in hidden:
-            layers += [nn.Linear(size, width, device=device, dtype=dtype), nn.ReLU()]
+            layers += [nn.Linear(size, check_count("a width of hidden", width), device=device, dtype=dtype), nn.ReLU()]
             size = width
         layers += [nn.Linear(size, prod(image_shape), device=device, dtype=dtype), nn.Sigmoid()]
         self.network = nn.Sequential(*layers)
@@ -113,7 +112,7 @@ class ConvDecoder(Decoder):
     It draws digits about as well as a FullyConnectedDecoder with ten times its parameters.
 
     Args:
-        num_classes, pose_size, image_shape, pose_scale: see Decoder.
+        in_capsules, in_size, image_shape, pose_scale: see Decoder.
         channels: of the coarse map; the one between has twice as many.
 
     Example:
@@ -123,8 +122,8 @@ class ConvDecoder(Decoder):
 
     def __init__(
         self,
-        num_classes: int,
-        pose_size: int,
+        in_capsules: int,
+        in_size: int,
         image_shape: tuple[int, int, int],
         *,
         channels: int = 16,
@@ -132,12 +131,12 @@ class ConvDecoder(Decoder):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(num_classes, pose_size, image_shape, pose_scale=pose_scale)
+        super().__init__(in_capsules, in_size, image_shape, pose_scale=pose_scale)
         colours, height, width = image_shape
         coarse = (check_count("channels", channels), -(-height // 4), -(-width // 4))
         like = {"device": device, "dtype": dtype}
         self.network = nn.Sequential(
-            nn.Linear(num_classes * pose_size, prod(coarse), **like),
+            nn.Linear(in_capsules * in_size, prod(coarse), **like),
             nn.ReLU(),
             nn.Unflatten(-1, coarse),
             nn.ConvTranspose2d(channels, 2 * channels, 4, stride=2, padding=1, **like),

@@ -57,6 +57,7 @@ class DenseCaps(CapsuleLayer):
         if in_capsules is None and sharing != "shared":
             raise ValueError(f"{sharing} weights need in_capsules; only shared weights take any number of children")
         owners = () if in_capsules is None else (check_count("in_capsules", in_capsules),)
+        self.in_capsules, self.out_capsules = in_capsules, check_count("out_capsules", out_capsules)
         super().__init__(
             owners,
             in_capsules,
@@ -77,7 +78,7 @@ class DenseCaps(CapsuleLayer):
 
     def votes(self, children: Capsules, *, mask: Tensor | None = None) -> DenseVotes:
         children = children.flatten()
-        fixed = None if self.sharing == "shared" else self.num_children
+        fixed = None if self.sharing == "shared" else self.in_capsules
         self.check_poses(children.poses, "I" if fixed is None else fixed)
         return DenseVotes(
             children,
@@ -89,7 +90,7 @@ class DenseCaps(CapsuleLayer):
         )
 
     def extra_repr(self) -> str:
-        return f"{self.num_children or 'any'} -> {self.num_parents} capsules, {super().extra_repr()}"
+        return f"{self.in_capsules or 'any'} -> {self.out_capsules} capsules, {super().extra_repr()}"
 
 
 DigitCaps = DenseCaps

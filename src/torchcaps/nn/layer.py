@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, check_are_capsules, matrix_side, normalise
 from torchcaps.checks import check_choice, check_count
-from torchcaps.nn.norm import CapsuleNorm
+from torchcaps.nn.norm import CapsuleNorm, check_norm
 from torchcaps.nn.routing import Routing
 from torchcaps.routing import RoutingResult
 from torchcaps.votes import POSES, SHARINGS, LinearVotes, Weight
@@ -54,15 +54,15 @@ class CapsuleLayer(nn.Module):
         out_size: int,
         *,
         routing: Routing,
-        pose: str,
-        sharing: str,
-        bias: bool,
-        normalise_weights: bool | None,
+        pose: str = "vector",
+        sharing: str = "full",
+        bias: bool = False,
+        normalise_weights: bool | None = None,
         start: str | None = None,
-        weight_std: float | None,
+        weight_std: float | None = None,
         norm: CapsuleNorm | None = None,
-        device: torch.device | str | None,
-        dtype: torch.dtype | None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(routing, Routing):
@@ -76,8 +76,8 @@ class CapsuleLayer(nn.Module):
             raise ValueError(
                 "start='identity' is for matrix poses; vector transformations start normal (None) or 'small'"
             )
-        if norm is not None and (not isinstance(norm, CapsuleNorm) or norm.num_types != num_parents):
-            raise ValueError(f"norm must be CapsuleNorm({num_parents}), one type per parent type, got {norm!r}")
+        if norm is not None:
+            check_norm(norm, num_parents)
         if weight_std is not None and not 0 <= weight_std < math.inf:
             raise ValueError(f"weight_std must be a finite number of at least 0, got {weight_std!r}")
         self.normalise_weights = routing.normalise_weights if normalise_weights is None else normalise_weights

@@ -181,6 +181,13 @@ class CapsuleNorm(nn.Module):
         return ", ".join([*parts, *(["shared=True"] if self.shared else [])])
 
 
+def check_norm(norm: object, num_types: int) -> CapsuleNorm:
+    """Return `norm` if it is one of capsules of as many types."""
+    if not isinstance(norm, CapsuleNorm) or norm.num_types != num_types:
+        raise ValueError(f"norm must be CapsuleNorm({num_types}), one type per parent type, got {norm!r}")
+    return norm
+
+
 class BatchNorm2d(nn.BatchNorm2d):
     """torch's batch norm; where `synchronised`, over the batches of all processes, on CPUs too (torch's is not)."""
 

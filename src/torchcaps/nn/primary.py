@@ -5,7 +5,8 @@ from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, squash
 from torchcaps.checks import check_count, check_positive
-from torchcaps.nn.norm import CapsuleNorm
+from torchcaps.nn.norm import CapsuleNorm, check_norm
+from torchcaps.windows import per_axis
 
 
 class PrimaryCaps(nn.Module):
@@ -13,8 +14,8 @@ class PrimaryCaps(nn.Module):
 
     Args:
         in_channels: of the feature map.
-        num_types: capsule types per position.
-        pose_size: K.
+        out_types: capsule types per position.
+        out_size: K, entries of a pose.
         kernel_size, stride, padding, groups: of the convolution.
         squash_k: k of the squash.
 
@@ -30,8 +31,8 @@ class PrimaryCaps(nn.Module):
     def __init__(
         self,
         in_channels: int,
-        num_types: int,
-        pose_size: int,
+        out_types: int,
+        out_size: int,
         kernel_size: int | tuple[int, int],
         stride: int | tuple[int, int] = 1,
         padding: int | tuple[int, int] | str = 0,
@@ -42,11 +43,13 @@ class PrimaryCaps(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.num_types, self.pose_size = check_count("num_types", num_types), check_count("pose_size", pose_size)
+        self.in_channels = check_count("in_channels", in_channels)
+        self.out_types, self.out_size = check_count("out_types", out_types), check_count("out_size", out_size)
+        self.kernel_size, self.stride = per_axis("kernel_size", kernel_size, 2), per_axis("stride", stride, 2)
         self.squash_k = check_positive("squash_k", squash_k)
         self.conv = nn.Conv2d(
             in_channels,
-            num_types * pose_size,
+            out_types * out_size,
             kernel_size,
             stride,
             padding,
@@ -62,11 +65,11 @@ class PrimaryCaps(nn.Module):
     def forward(self, features: Tensor) -> Capsules:
         # Copied once: reductions over poses whose entries lie apart are far slower.
         channels_last = self.conv(features).permute(0, 2, 3, 1).contiguous()
-        poses = channels_last.unflatten(-1, (self.num_types, self.pose_size))
+        poses = channels_last.unflatten(-1, (self.out_types, self.out_size))
         return Capsules.from_poses(squash(poses, self.squash_k))
 
     def extra_repr(self) -> str:
-        return f"num_types={self.num_types}, pose_size={self.pose_size}, squash_k={self.squash_k}"
+        return f"out_types={self.out_types}, out_size={self.out_size}, squash_k={self.squash_k}"
 
 
 class PrimaryMatrixCaps(nn.Module):
@@ -74,8 +77,8 @@ class PrimaryMatrixCaps(nn.Module):
 
     Args:
         in_channels: of the feature map.
-        num_types: capsule types per position.
-        pose_size: P * P.
+        out_types: capsule types per position.
+        out_size: P * P, entries of a pose.
         kernel_size: of the convolution; 1 in the paper.
         bias: of the convolution.
         norm: of poses and activation logits, an instance of its own; None for none.
@@ -92,8 +95,8 @@ class PrimaryMatrixCaps(nn.Module):
     def __init__(
         self,
         in_channels: int,
-        num_types: int,
-        pose_size: int = 16,
+        out_types: int,
+        out_size: int = 16,
         kernel_size: int | tuple[int, int] = 1,
         *,
         bias: bool = True,
@@ -102,11 +105,13 @@ class PrimaryMatrixCaps(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.num_types, self.pose_size = check_count("num_types", num_types), check_count("pose_size", pose_size)
+        self.in_channels = check_count("in_channels", in_channels)
+        self.out_types, self.out_size = check_count("out_types", out_types), check_count("out_size", out_size)
+        self.kernel_size = per_axis("kernel_size", kernel_size, 2)
         self.conv = nn.Conv2d(
-            in_channels, num_types * (pose_size + 1), kernel_size, bias=bias, device=device, dtype=dtype
+            in_channels, out_types * (out_size + 1), kernel_size, bias=bias, device=device, dtype=dtype
         )
-        self.norm = norm
+        self.norm = norm if norm is None else check_norm(norm, out_types)
 
     def reset_parameters(self) -> None:
         """Start the convolution and the norm anew."""
@@ -116,9 +121,9 @@ class PrimaryMatrixCaps(nn.Module):
 
     def forward(self, features: Tensor) -> Capsules:
         channels_last = self.conv(features).permute(0, 2, 3, 1)
-        poses, logits = channels_last.split([self.num_types * self.pose_size, self.num_types], dim=-1)
-        poses = poses.unflatten(-1, (self.num_types, self.pose_size))
+        poses, logits = channels_last.split([self.out_types * self.out_size, self.out_types], dim=-1)
+        poses = poses.unflatten(-1, (self.out_types, self.out_size))
         return Capsules(poses, logits.sigmoid()) if self.norm is None else self.norm(poses, logits)
 
     def extra_repr(self) -> str:
-        return f"num_types={self.num_types}, pose_size={self.pose_size}"
+        return f"out_types={self.out_types}, out_size={self.out_size}"

@@ -18,15 +18,15 @@ class NgramCaps(nn.Module):
     """Capsules of the n-grams of a text (Zhao et al. 2018): a convolution over n words, ReLU, poses, squash.
 
     Args:
-        in_size: entries of a word's embedding.
+        in_channels: entries of a word's vector.
         channels: B, features of an n-gram.
-        num_types: C, capsule types per position.
-        pose_size: d.
+        out_types: C, capsule types per position.
+        out_size: d, entries of a pose.
         ngram_size: K1, words of an n-gram.
         squash_k: k of the squash.
 
     Shapes:
-        words: (B, T, in_size)
+        words: (B, T, in_channels)
         capsules: poses (B, T - K1 + 1, types, d), activations alike
 
     Example:
@@ -36,10 +36,10 @@ class NgramCaps(nn.Module):
 
     def __init__(
         self,
-        in_size: int,
+        in_channels: int,
         channels: int,
-        num_types: int,
-        pose_size: int,
+        out_types: int,
+        out_size: int,
         ngram_size: int,
         *,
         squash_k: float = 1.0,
@@ -47,10 +47,11 @@ class NgramCaps(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.num_types, self.pose_size = check_count("num_types", num_types), check_count("pose_size", pose_size)
+        self.in_channels = check_count("in_channels", in_channels)
+        self.out_types, self.out_size = check_count("out_types", out_types), check_count("out_size", out_size)
         self.ngram_size, self.squash_k = check_count("ngram_size", ngram_size), check_positive("squash_k", squash_k)
-        self.conv = nn.Conv1d(in_size, channels, ngram_size, device=device, dtype=dtype)
-        self.to_poses = nn.Linear(channels, num_types * pose_size, device=device, dtype=dtype)
+        self.conv = nn.Conv1d(in_channels, check_count("channels", channels), ngram_size, device=device, dtype=dtype)
+        self.to_poses = nn.Linear(channels, out_types * out_size, device=device, dtype=dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -63,11 +64,11 @@ class NgramCaps(nn.Module):
 
     def forward(self, words: Tensor) -> Capsules:
         features = self.conv(words.transpose(1, 2)).relu().transpose(1, 2)
-        poses = self.to_poses(features).unflatten(-1, (self.num_types, self.pose_size))
+        poses = self.to_poses(features).unflatten(-1, (self.out_types, self.out_size))
         return Capsules.from_poses(squash(poses, self.squash_k))
 
     def extra_repr(self) -> str:
-        return f"num_types={self.num_types}, pose_size={self.pose_size}, ngram_size={self.ngram_size}"
+        return f"out_types={self.out_types}, out_size={self.out_size}, ngram_size={self.ngram_size}"
 
 
 class TextLSTM(nn.Module):

@@ -161,10 +161,10 @@ class Service:
         else:
             if class_index is None:
                 raise Refusal("a pose needs the class_index of the class it belongs to")
-            if len(pose) != decoder.pose_size:
-                raise Refusal(f"a pose of {model} has {decoder.pose_size} entries, got {len(pose)}")
+            if len(pose) != decoder.in_size:
+                raise Refusal(f"a pose of {model} has {decoder.in_size} entries, got {len(pose)}")
             chosen = self.check_class(predictor, class_index)
-            poses_1JD = torch.zeros(1, decoder.num_classes, decoder.pose_size, device=device)
+            poses_1JD = torch.zeros(1, decoder.in_capsules, decoder.in_size, device=device)
             poses_1JD[0, chosen] = torch.tensor(pose)
         decoded_CHW = decoder(Capsules.from_poses(poses_1JD), torch.tensor([chosen], device=device))[0]
         return Reconstruction(

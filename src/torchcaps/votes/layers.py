@@ -141,9 +141,7 @@ class ClassVotes(LinearVotes):
         poses, activations = _feature_map(children)
         spatial, num_types = tuple(poses.shape[1:-2]), poses.shape[-2]
         transformation = _transformation(weight, bias, pose, sharing, poses.shape[-1], (num_types,), "C, ")
-        if not math.isfinite(coordinates):
-            raise ValueError(f"coordinates must be True, False or a finite scale, got {coordinates!r}")
-        if coordinates:
+        if check_coordinates(coordinates):
             rows, row_size = transformation["rows"], transformation["weight"].shape[-1]
             entries = [row_size - 1, 2 * row_size - 1] if pose == "matrix" else [0, 1]
             offset = float(coordinates) * _coordinates(spatial, rows * row_size, entries, like=poses)
@@ -154,6 +152,13 @@ class ClassVotes(LinearVotes):
             activations=None if activations is None else activations.flatten(1),
             mask=_child_mask(mask, poses),
         )
+
+
+def check_coordinates(coordinates: object) -> bool | float:
+    """Return what is added of a child's place to its vote, if it is one of the things that may be."""
+    if not isinstance(coordinates, bool | int | float) or not math.isfinite(coordinates):
+        raise ValueError(f"coordinates must be True, False or a finite scale, got {coordinates!r}")
+    return coordinates
 
 
 def _feature_map(children: Capsules | Tensor) -> tuple[Tensor, Tensor | None]:

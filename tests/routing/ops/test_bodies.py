@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cases import dense_case
+from support.cases import dense_case
 from torchcaps.capsules import squash
 from torchcaps.routing import dynamic_routing, em_routing, explain, uniform_routing, why_not
 from torchcaps.routing.ops import bodies

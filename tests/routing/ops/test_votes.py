@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cases import randn
+from support.cases import randn
 from torchcaps.capsules import Capsules
 from torchcaps.routing.ops.votes import KernelVotes, lower
 from torchcaps.votes import ClassVotes, ConvVotes, DenseVotes
