@@ -17,8 +17,8 @@ SOURCE = ROOT / "src" / "torchcaps"
 FLOORS = {
     "precision": -1,
     "checks": 0,
-    "storage": 0,
     "trust": 0,
+    "storage": 0,
     "schedules": 1,
     "windows": 1,
     "capsules": 1,
