@@ -8,7 +8,7 @@ from torchcaps.inputs.texts import is_chinese
 from torchcaps.inspection.routes import capsule_layers
 from torchcaps.inspection.words import why_no_reasons
 from torchcaps.models import ImageModel, Model
-from torchcaps.models.base import SHIPPED
+from torchcaps.models.saving import SHIPPED
 from torchcaps.nn import CapsuleLayer, ConvCaps2d
 from torchcaps.nn.decoder import Decoder
 from torchcaps.predictor import Predictor, load
