@@ -5,10 +5,11 @@ from pathlib import Path
 
 from torchcaps import __version__
 from torchcaps.inputs.texts import is_chinese
-from torchcaps.models.capsnet import VectorCapsNet
-from torchcaps.models.matrix import MatrixCapsNet
+from torchcaps.inspection.routes import capsule_layers
+from torchcaps.inspection.words import why_no_reasons
+from torchcaps.models import ImageModel, Model
 from torchcaps.models.saving import SHIPPED
-from torchcaps.models.text import TextCapsules
+from torchcaps.nn import CapsuleLayer, ConvCaps2d
 from torchcaps.nn.decoder import Decoder
 from torchcaps.predictor import Predictor, load
 from torchcaps.service.requests import MAX_ITERATIONS, Algorithm
@@ -52,17 +53,23 @@ def abilities(predictor: Predictor) -> list[Ability]:
     """What can be asked of a model."""
     model = predictor.model
     able: list[Ability] = ["predict"]
-    if isinstance(model, VectorCapsNet | MatrixCapsNet):
-        able.extend(("explain", "trace"))
-    if isinstance(model, TextCapsules) and model.class_routing.activations_are_lengths:
+    layers = routed_layers(model)
+    if layers or why_no_reasons(model) is None:
         able.append("explain")
+    if layers:
+        able.append("trace")
     if isinstance(getattr(model, "decoder", None), Decoder):
         able.append("reconstruct")
-    if isinstance(model, MatrixCapsNet):
+    if len(layers) > 1 and all(isinstance(layer, ConvCaps2d) for layer in layers[:-1]):
         able.append("tree")
     if model.kind == "image" and not model.task.multi_label:
         able.append("attack")
     return able
+
+
+def routed_layers(model: Model) -> list[CapsuleLayer]:
+    """The capsule layers of a model of images that tells how they were routed."""
+    return capsule_layers(model) if model.is_routed and isinstance(model, ImageModel) else []
 
 
 def list_models(predictors: Mapping[str, Predictor], unavailable: Mapping[str, str]) -> ModelList:
@@ -87,7 +94,7 @@ def card(name: str, predictor: Predictor) -> ModelCard:
     else:
         height, width = model.preprocessing.image_size
         size = ImageSize(channels=model.preprocessing.channels, height=height, width=width)
-    classes = getattr(model, "class_capsules", None)
+    classes = layers[-1] if (layers := routed_layers(model)) else None
     return ModelCard(
         id=name,
         title=str(model.card.get("title", name)),

@@ -14,7 +14,8 @@ from torch import Tensor
 from torchcaps.attacks import METHODS, perturb
 from torchcaps.capsules import Capsules
 from torchcaps.inputs.texts import TOKENISERS
-from torchcaps.inspection import decoder_of
+from torchcaps.inspection import WordRouting, decoder_of, find_routes
+from torchcaps.inspection.words import named
 from torchcaps.models import ModelOutput
 from torchcaps.predictor import Predictor
 from torchcaps.service.catalogue import abilities, list_models
@@ -106,17 +107,21 @@ class Service:
         predictor = self.find(model, "explain")
         check_one(image=image, text=text)
         if predictor.kind == "text":
-            texts = read_text(predictor, text)
-            found = self.start_explanation(model, predictor, texts, class_index)
-            reasons = predictor.explain(texts, [found.class_index])[0]
+            (text,) = read_text(predictor, text)
+            words = WordRouting(predictor.model, predictor.model.preprocessing([text]))
+            found = self.start_explanation(model, predictor, words.output, class_index)
+            reasons = named(predictor.model, text, words.values([found.class_index])[0])
             found.words = [Word(word=word, value=round(value, 6)) for word, value in reasons]
             return found
-        raw_1HWC = read_image(predictor, image)
-        found = self.start_explanation(model, predictor, raw_1HWC, class_index)
-        prepared_CHW = predictor.model.preprocessing(raw_1HWC)[0]
-        found.places = places_of(predictor.model, prepared_CHW, found.class_index)
-        if "tree" in abilities(predictor):
-            found.tree = tree_of(predictor.model, prepared_CHW, found.class_index)
+        prepared_CHW = predictor.model.preprocessing(read_image(predictor, image))[0]
+        try:
+            routes = find_routes(predictor.model, prepared_CHW, return_trace=True)
+            found = self.start_explanation(model, predictor, routes.output, class_index)
+            found.places = places_of(routes, found.class_index)
+            if "tree" in abilities(predictor):
+                found.tree = tree_of(routes, found.class_index)
+        except ValueError as error:  # of a model of a user's own, which may not tell all that is asked for
+            raise Refusal(str(error)) from error
         return found
 
     @timed
@@ -252,10 +257,10 @@ class Service:
         return predictor
 
     def start_explanation(
-        self, model: str, predictor: Predictor, inputs: list[str] | np.ndarray, class_index: int | None
+        self, model: str, predictor: Predictor, output: ModelOutput, class_index: int | None
     ) -> Explanation:
         """The class to be explained and its score."""
-        said = answer(predictor, predictor.run(inputs))
+        said = answer(predictor, output)
         chosen = self.check_class(predictor, said.best if class_index is None else class_index)
         score = round(float(said.scores[chosen]), 6)
         return Explanation(model=model, class_index=chosen, label=predictor.labels[chosen], score=score)

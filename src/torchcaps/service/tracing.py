@@ -7,19 +7,20 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from torchcaps.inspection import class_routing, find_routes, vote_plane
+from torchcaps.inspection.routed import routing_name
+from torchcaps.models import Model
 from torchcaps.nn.routing import EMRouting, FunctionRouting, Routing, create_routing
 from torchcaps.service.refusals import Refusal
 from torchcaps.service.requests import RoutingChoice
 from torchcaps.service.results import Plane, RoutingUsed, Step, Trace
-from torchcaps.viz.plane import vote_plane
-from torchcaps.viz.routed import route_classes, routing_name
 
 NUM_SHOWN = 3
 
 
 def trace(
     name: str,
-    model: Any,
+    model: Model,
     image: Tensor,
     *,
     choice: RoutingChoice | None,
@@ -36,14 +37,16 @@ def trace(
         classes: to place in the plane; None for the most active.
         num_points: children to show there, those with the longest votes.
     """
-    own = model.class_capsules.routing
     try:
+        routes = find_routes(model, image, return_trace=choice is None)
+        own = routes.class_layer.routing
         routing = own if choice is None else new_routing(own, choice)
-        routed = route_classes(model, image, routing)
-    except ValueError as error:  # options of the model's own routing that are bound to its number of iterations
+        routed = class_routing(routes, None if choice is None else routing)
+        grid = routed.image_grid
+    except ValueError as error:  # options bound to the number of iterations, or a model of a user's own
         raise Refusal(str(error)) from error
     plane = vote_plane(routed, routed.strongest[:NUM_SHOWN] if classes is None else classes, num_points)
-    by_type_STJ, by_place_SHWJ = _summaries(routed.couplings, routed.grid)
+    by_type_STJ, by_place_SHWJ = _summaries(routed.couplings, grid)
     steps = [
         Step(
             activations=routed.activations[step],
@@ -56,7 +59,7 @@ def trace(
         )
         for step, objective in enumerate(routed.objectives.tolist())
     ]
-    places = np.stack(np.unravel_index(plane.children, routed.grid), axis=1)
+    places = np.stack(np.unravel_index(plane.children, grid), axis=1)
     best = routed.strongest[0]
     return Trace(
         model=name,

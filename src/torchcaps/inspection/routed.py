@@ -1,4 +1,4 @@
-"""What the pictures of routing are drawn from: votes for the classes, and the trace of how they were routed."""
+"""Votes for the classes, and the trace of how they were routed."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -6,30 +6,23 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from torchcaps.models import Model
-from torchcaps.models.capsnet import VectorCapsNet
-from torchcaps.models.matrix import MatrixCapsNet
+from torchcaps.inspection.routes import Routes
 from torchcaps.nn import CapsuleNorm
-from torchcaps.nn.routing import ROUTINGS, EMRouting, FunctionRouting, Routing, UniformRouting
+from torchcaps.nn.routing import ROUTINGS, FunctionRouting, Routing, UniformRouting
 from torchcaps.routing import RoutingResult
-
-# Okabe and Ito's colours, told apart by the colour-blind; every use adds a marker or line style of its own for print.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
-MARKERS = ("o", "^", "s", "D", "v")
 
 
 class ClassRouting(NamedTuple):
-    """One image on its way into the class capsules.
+    """One image or text on its way into the class capsules.
 
     Attributes:
         labels: J names of the classes.
         routing: name of the algorithm.
-        grid: (height, width, types) of the children.
+        grid: axes of the children: (height, width, types) of an image, (positions, types) of a text.
 
     Shapes:
-        image: (C, H, W), as the model sees it
+        inputs: (C, H, W) or (T,), as the model sees it
         votes: (I, J, D)
         weights: (I,), of the children: EM routing weighs them with their activations, the others all alike
         couplings: (S, I, J), of each of S iterations
@@ -38,7 +31,7 @@ class ClassRouting(NamedTuple):
         objectives: (S,), what the algorithm descends
     """
 
-    image: np.ndarray
+    inputs: np.ndarray
     votes: np.ndarray
     weights: np.ndarray
     couplings: np.ndarray
@@ -47,7 +40,17 @@ class ClassRouting(NamedTuple):
     objectives: np.ndarray
     labels: Sequence[str]
     routing: str
-    grid: tuple[int, int, int]
+    grid: tuple[int, ...]
+
+    @property
+    def image_grid(self) -> tuple[int, int, int]:
+        """(height, width, types) of the children, where they lie on a grid of an image."""
+        if len(self.grid) != 3:
+            raise ValueError(
+                "places are told where the children of the classes lie on a grid (height, width, types) of an image, "
+                f"got {self.grid}"
+            )
+        return self.grid
 
     @property
     def strongest(self) -> list[int]:
@@ -74,40 +77,47 @@ class ClassRouting(NamedTuple):
         total = self.masses.sum(1)[..., None]
         return np.einsum("sij,ijd->sjd", self.masses, self.votes) / np.maximum(total, 1e-30)
 
+    def distances(self) -> np.ndarray:
+        """How far each vote lies from the centre of its class: (S, I, J)."""
+        return np.linalg.norm(self.votes[None] - self.centres()[:, None], axis=-1)
+
 
 @torch.inference_mode()
-def route_classes(model: Model, image: Tensor, routing: Routing | None = None) -> ClassRouting:
-    """Route one image to the classes and keep what happened.
+def class_routing(routes: Routes, routing: Routing | None = None) -> ClassRouting:
+    """How the last layer of a model routed one input to the classes.
 
     Args:
-        model: a capsule network of images.
-        image: (C, H, W), after preprocessing.
-        routing: takes the place of the one that the class layer was trained with; its weights stay as they are.
+        routes: one input on its way, with traces; of a text model with several branches the last one is told.
+        routing: takes the place of the one that the layer was trained with, on the same votes; needs no trace.
+
+    Example:
+        >>> from torchcaps.inspection import find_routes
+        >>> from torchcaps.models import create_model
+        >>> model = create_model("capsnet-small", image_shape=(1, 28, 28), num_classes=10)
+        >>> class_routing(find_routes(model, torch.rand(1, 28, 28), return_trace=True)).couplings.shape
+        (3, 144, 10)
     """
-    if not isinstance(model, VectorCapsNet | MatrixCapsNet):
-        raise ValueError(f"{model.name} has no class capsules of images whose routing could be shown")
-    model.eval()
-    images = image[None].to(next(model.parameters()).device)
-    children = model.primary(model.features(model.pad(images)))
-    if isinstance(model, MatrixCapsNet):
-        children = model.conv2(model.conv1(children))
-    votes = model.class_capsules.votes(children)
-    routing = model.class_capsules.routing if routing is None else routing
-    votes_IJD = votes.materialise()[0].cpu().numpy()
-    activations_I = children.activations[0].flatten().cpu().numpy()
-    height, width, types = children.activations.shape[1:]
-    result = routing(votes, return_trace=True)
+    layer, result = routes.class_layer, list(routes.results.values())[-1]
+    children, votes = result.children, result.votes
+    assert children is not None
+    assert votes is not None
+    if routing is not None:
+        result = routing(votes, return_trace=True)
+    else:
+        routing = layer.routing
     couplings, poses, activations, objectives = traced(result)
-    if (norm := model.class_capsules.norm) is not None:
-        activations = normed(norm, result)
+    if layer.norm is not None:
+        activations = normed(layer.norm, result)
+    activations_I = children.activations[0].flatten().cpu().numpy()
+    labels = routes.model.labels
     return ClassRouting(
-        image.numpy(),
-        votes_IJD,
-        activations_I if isinstance(routing, EMRouting) else np.ones_like(activations_I),
+        routes.inputs[0].cpu().numpy(),
+        votes.materialise()[0].cpu().numpy(),
+        activations_I if type(routing).weighs_children else np.ones_like(activations_I),
         *(couplings, poses, activations, objectives),
-        labels=model.labels,
+        labels=(*labels, *["noise"] * (votes.num_parents - len(labels))),
         routing=routing_name(routing),
-        grid=(height, width, types),
+        grid=tuple(children.activations.shape[1:]),
     )
 
 
@@ -121,7 +131,10 @@ def traced(result: RoutingResult) -> tuple[np.ndarray, np.ndarray, np.ndarray, n
         raise ValueError("the routing kept no trace; route with return_trace=True")
     coupling = result.trace[0].coupling
     if coupling.dim() != 3:
-        raise ValueError(f"couplings must have shape (B, I, J), got {tuple(coupling.shape)}")
+        raise ValueError(
+            f"couplings of classes must have shape (B, I, J), got {tuple(coupling.shape)}; "
+            "the last routed layer must be one where every child votes for every class"
+        )
     couplings, poses, activations, objectives = (
         np.stack([entry[0].cpu().numpy() for entry in entries]) for entries in zip(*result.trace, strict=True)
     )
@@ -148,3 +161,15 @@ def with_iterations(routing: Routing, num_iterations: int) -> Routing:
 def routing_name(routing: Routing) -> str:
     """The name of a routing as users give it; of one of their own, its class."""
     return next((name for name, kind in ROUTINGS.items() if type(routing) is kind), type(routing).__name__)
+
+
+def remaining_descent(objective: Sequence[float]) -> np.ndarray | None:
+    """What is left of the way from the first value to the last: 1 at the start, 0 at the end; None if there is none.
+
+    Example:
+        >>> remaining_descent([5.0, 2.0, 1.0]).tolist()
+        [1.0, 0.25, 0.0]
+    """
+    values = np.asarray(objective, float)
+    way = values[0] - values[-1]
+    return None if abs(way) < 1e-12 else (values - values[-1]) / way
