@@ -19,7 +19,8 @@ from torchcaps.models.loading import check_weights, described_shapes, read_label
 from torchcaps.models.stems import stem_window
 from torchcaps.nn.routing import check_trusted
 from torchcaps.routing import RoutingResult
-from torchcaps.tasks import ModelOutput, classification
+from torchcaps.tasks import classification
+from torchcaps.tasks.task import ModelOutput
 from torchcaps.votes.sharing import read_options
 from torchcaps.windows import GridWindow
 
