@@ -21,10 +21,10 @@ from torch.export import Dim, ExportedProgram
 
 from torchcaps import __version__
 from torchcaps.checks import check_choice
-from torchcaps.files import whole_file
 from torchcaps.inputs.base import Taken
 from torchcaps.models import Model
 from torchcaps.routing import use_backend
+from torchcaps.storage import whole_file
 
 OUTPUTS = ("probabilities", "scores")
 TOLERANCE = 1e-4

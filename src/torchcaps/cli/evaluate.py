@@ -106,7 +106,7 @@ def load_part(name: str, columns: Columns, model: "Model", *, is_asked_for: bool
     from rich.console import Console
 
     from torchcaps.cli.notices import notices
-    from torchcaps.data.sets import with_classes
+    from torchcaps.data.labels import with_classes
 
     with notices(Console(stderr=True)):
         data = {"image": load_images, "text": load_texts}[model.kind](name, columns, model)

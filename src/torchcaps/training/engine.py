@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from torchcaps import schedules
-from torchcaps.files import lock_folder
 from torchcaps.inputs.source import Examples
 from torchcaps.models import Model
+from torchcaps.storage import lock_folder
 from torchcaps.training.batches import DROPOUT, Batches, stream_seed
 from torchcaps.training.config import TrainingConfig
 from torchcaps.training.diagnosis import Diverged, watch, worst_gradient
