@@ -17,6 +17,7 @@ SOURCE = ROOT / "src" / "torchcaps"
 FLOORS = {
     "precision": -1,
     "checks": 0,
+    "trust": 0,
     "storage": 0,
     "schedules": 1,
     "windows": 1,

@@ -4,11 +4,8 @@ A new routing is a function and a module like these; see `examples/new_routing.p
 """
 
 import inspect
-import os
-import sys
 from collections.abc import Callable
 from difflib import get_close_matches
-from importlib import import_module
 from typing import Any, ClassVar
 
 import torch
@@ -26,12 +23,12 @@ from torchcaps.routing import (
 )
 from torchcaps.routing.em.api import routing_lambdas
 from torchcaps.routing.em.common import KAPPA
+from torchcaps.trust import import_class
 from torchcaps.votes import Votes
 
 # Arguments of a routing function that belong to a call, not to a module.
 BETAS = ("beta_a", "beta_u")
 PER_CALL = ("votes", "activations", "mask", "initial_logits", "return_trace", *BETAS)
-TRUST_VARIABLE = "TORCHCAPS_TRUST"
 
 # Measured: parents of stacked matrix layers then start about half active (-1/2 ln variance of their votes is near 2).
 START_BETA_U = 2.0
@@ -257,31 +254,5 @@ def create_routing(name: str, **options: Any) -> Routing:
         )
     if ":" not in name:
         return ROUTINGS[check_choice("routing", name, ROUTINGS)](**options)
-    module_name, _, class_name = name.partition(":")
-    try:
-        kind = getattr(import_module(module_name), class_name)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(
-            f"no routing at {name!r}: {error}; expected 'package.module:Class' on the Python path"
-        ) from error
-    if not (isinstance(kind, type) and issubclass(kind, Routing)):  # before it is called: it may be anything
-        raise TypeError(f"{name!r} must be a subclass of torchcaps.nn.Routing, got {kind!r}")
+    kind = import_class(name, Routing, what="routing", public_name="torchcaps.nn.Routing")
     return kind(**options)
-
-
-def check_trusted(name: object, source: str) -> None:
-    """Raise if a file names a routing whose module would be imported on the file's word alone.
-
-    Code of one's own runs if its module is loaded already, or if $TORCHCAPS_TRUST lists it (commas between names).
-
-    Args:
-        name: of the routing.
-        source: the file, for the message.
-    """
-    module_name, colon, _ = str(name).partition(":")
-    trusted = os.environ.get(TRUST_VARIABLE, "").split(",")
-    if colon and module_name not in sys.modules and module_name not in trusted:
-        raise ValueError(
-            f"{source} asks for the routing {name!r}, which is code of its own; if you trust it, import {module_name} "
-            f"first or set {TRUST_VARIABLE}={module_name}"
-        )
