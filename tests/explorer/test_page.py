@@ -338,6 +338,32 @@ def test_parse_tree_of_a_toy(visit):
     expect(page.locator("#toy-note")).to_have_text("true class: human")
 
 
+def test_the_dial_turns_a_toy_and_its_needle(visit):
+    page = visit("#view=toys&toy=4&side=3")
+    note = page.locator("#dial-note")
+    expect(note).to_have_text(re.compile(r"^Shown from 60°, read as \d+°: \d+° off\.$"))
+    expect(page.locator("#dial-error")).to_have_text(re.compile(r"it is \d+° off on average; a guess is 90° off"))
+
+    def state() -> tuple[str | None, ...]:
+        ends = [
+            page.get_attribute(needle, end) for needle in ("#needle-shown", "#needle-found") for end in ("x2", "y2")
+        ]
+        return (*ends, page.get_attribute("#side-image", "src"))
+
+    before = state()
+    shown, found, off = (int(number) for number in re.findall(r"\d+", note.inner_text()))
+    assert off == pytest.approx(abs((shown - found + 180) % 360 - 180), abs=1)
+    page.locator("#side").press("ArrowRight")
+    expect(note).to_have_text(re.compile("^Shown from 80°"))
+    assert all(now != then for now, then in zip(state()[::2], before[::2], strict=True))  # both needles, the picture
+    dial = page.locator(".dial").bounding_box()
+    page.mouse.click(dial["x"] + 0.5 * dial["width"], dial["y"] + 0.95 * dial["height"])  # at the bottom
+    expect(note).to_have_text(re.compile("^Shown from 180°"))
+    expect(page.locator("#side")).to_have_attribute("aria-valuetext", "180 degrees")
+    page.locator("#toys input").nth(0).check()
+    expect(page.locator("#dial-view p").first).to_contain_text("from the pose of animal")
+
+
 def test_texts_in_two_languages(visit):
     page = visit("#view=text")
     page.fill("#sentence", "a fine film, badly made")

@@ -51,6 +51,7 @@ export const FIELDS = {
   attackSteps: whole("steps", 1, 20, 10),
   toy: whole("toy", 0, 999, 0),
   node: whole("capsule", 0, 99, 0),
+  side: whole("side", 0, 99, 0),
   textModel: choice("text-model", ["english", "chinese"], null),
   sentence: { key: "text", initial: null, read: (text) => text.slice(0, 2000), write: String },
   textClass: whole("text-class", 0, 9999, null),
