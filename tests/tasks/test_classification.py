@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from torchcaps.tasks import ModelOutput, OneLabel, SeveralLabels, classification
+from torchcaps.tasks import OneLabel, SeveralLabels, classification
+from torchcaps.tasks.task import ModelOutput
 from torchcaps.training import TrainingConfig
 
 SCORES = torch.tensor([[0.2, 0.6, 0.0], [0.0, 0.0, 0.0]])

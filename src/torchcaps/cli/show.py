@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from matplotlib.figure import Figure
     from torch import Tensor
@@ -33,6 +33,13 @@ Picture = Literal[
     "curves",
     "confusion",
 ]
+OF_KIND = {
+    "image": (
+        *("couplings", "votes", "animation", "distances", "origins"),
+        *("parse-tree", "reconstructions", "dimensions", "poses"),
+    ),
+    "text": ("words",),
+}
 USUAL = {"image": ("couplings", "votes", "distances", "origins"), "text": ("words",)}
 OF_ANY = ("curves", "confusion")  # pictures of runs with images and with texts
 MOST_RECONSTRUCTIONS = 10
@@ -92,12 +99,17 @@ class Show:
             raise ValueError(f"{self.run_folder} takes {kind}s; give --{kind} instead of {str(other)!r}")
         pictures = dict.fromkeys(self.pictures or USUAL[kind])
         for picture in pictures:
-            if picture not in OF_ANY and (picture == "words") != (kind == "text"):
+            if picture not in (*OF_ANY, *OF_KIND[kind]):
                 raise ValueError(f"{self.run_folder} takes {kind}s; {picture} cannot be drawn of them")
-        if kind == "text":
-            for picture in pictures:
-                self.save(self.draw_text(picture, predictor), picture)
-            return
+        {"image": self.show_images, "text": self.show_texts}[kind](predictor, pictures)
+
+    def show_texts(self, predictor: "Predictor", pictures: "Iterable[str]") -> None:
+        """Write pictures of a model of texts."""
+        for picture in pictures:
+            self.save(self.draw_text(picture, predictor), picture)
+
+    def show_images(self, predictor: "Predictor", pictures: "Iterable[str]") -> None:
+        """Write pictures of a model of images."""
         inputs = cache(lambda: self.inputs(predictor))  # read once, and only for pictures of an image
         routes = cache(lambda: find_routes(predictor.model, inputs()[0][0], return_trace=True))
         for picture in pictures:
