@@ -17,7 +17,8 @@ SOURCE = ROOT / "src" / "torchcaps"
 FLOORS = {
     "precision": -1,
     "checks": 0,
-    "files": 0,
+    "trust": 0,
+    "storage": 0,
     "schedules": 1,
     "windows": 1,
     "capsules": 1,

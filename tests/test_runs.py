@@ -11,8 +11,8 @@ from support.norb_files import write_pairs
 from torchcaps import runs
 from torchcaps.cli import main
 from torchcaps.data import Augmentation, load_data
-from torchcaps.files import write_json
 from torchcaps.runs import RunConfig
+from torchcaps.storage import write_json
 from torchcaps.training import TrainingConfig
 from torchcaps.training.checkpoint import LAST, load_state
 

@@ -25,8 +25,8 @@ import torch
 
 from torchcaps.data import ImageSet
 from torchcaps.environment import environment
-from torchcaps.files import write_json
 from torchcaps.models import create_model
+from torchcaps.storage import write_json
 from torchcaps.training import TrainingConfig, fit
 from torchcaps.training.checkpoint import LAST, PREVIOUS, CheckpointError, CheckpointNotice, load_state
 

@@ -26,11 +26,11 @@ import torch
 
 from torchcaps.data.text import TextOptions
 from torchcaps.environment import environment
-from torchcaps.files import write_json
 from torchcaps.inputs.texts import TextNotice
 from torchcaps.models import Model, create_model, list_models
 from torchcaps.predictor import Predictor
 from torchcaps.routing import routing_names
+from torchcaps.storage import write_json
 from torchcaps.training import Diverged, TrainingConfig, fit
 from torchcaps.training.text import new_text_model
 

@@ -21,11 +21,11 @@ from torch.export import Dim, ExportedProgram
 
 from torchcaps import __version__
 from torchcaps.checks import check_choice
-from torchcaps.files import whole_file
 from torchcaps.inputs.texts import NUM_SPECIAL, PAD, UNKNOWN
 from torchcaps.models import ImageModel, Model, TextModel
 from torchcaps.routing import use_backend
 from torchcaps.routing.backend import REFERENCE
+from torchcaps.storage import whole_file
 
 OUTPUTS = ("probabilities", "scores")
 TOLERANCE = 1e-4

@@ -11,8 +11,8 @@ from torchcaps import runs
 from torchcaps.cli import main
 from torchcaps.experiments import EXPERIMENTS, find_experiment, harness, table
 from torchcaps.experiments.harness import TEST_ERROR, Experiment, Row, finished_runs, run_rows
-from torchcaps.files import write_json
 from torchcaps.runs import RunConfig
+from torchcaps.storage import write_json
 from torchcaps.training import Diverged, Interrupted, TrainingConfig
 
 

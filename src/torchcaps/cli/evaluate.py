@@ -92,8 +92,8 @@ def load_part(name: str, columns: Columns, model: "Model", *, is_asked_for: bool
 
     from torchcaps.cli.notices import notices
     from torchcaps.data import load_data
+    from torchcaps.data.labels import with_classes
     from torchcaps.data.load import is_image_folder
-    from torchcaps.data.sets import with_classes
     from torchcaps.data.text import load_texts
 
     with notices(Console(stderr=True)):

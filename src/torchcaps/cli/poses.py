@@ -6,7 +6,7 @@ import numpy as np
 
 from torchcaps.inspection import pose_space, probe_poses, read_features
 from torchcaps.inspection.probes import seen_properties
-from torchcaps.models.base import SHIPPED, read_config
+from torchcaps.models.saving import SHIPPED, read_config
 from torchcaps.predictor import load
 from torchcaps.viz.poses import direction_page, probe_lines, probe_page
 

@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from torchcaps.checks import check_choice
-from torchcaps.data.sets import split_indices
+from torchcaps.data.sampling import split_indices
 from torchcaps.models import Model
 from torchcaps.predictor import Predictor
 from torchcaps.training import Progress, TrainingConfig, fit

@@ -16,9 +16,9 @@ from torchcaps.data import TextSet
 from torchcaps.data.text import TextOptions
 from torchcaps.environment import environment
 from torchcaps.experiments.harness import TEST_ERROR, Experiment, Row, Scale, test_error
-from torchcaps.files import write_json
 from torchcaps.inputs.texts import is_chinese
 from torchcaps.runs import CONFIG, ENVIRONMENT, RESULT, RunConfig, load_run_data, training_parts
+from torchcaps.storage import write_json
 from torchcaps.tasks import classification
 from torchcaps.training import Event, TrainingConfig
 

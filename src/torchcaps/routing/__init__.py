@@ -16,7 +16,6 @@ from torchcaps.routing.ops.bodies import load_bodies
 from torchcaps.routing.problem import Algorithm, Lowering, Problem, pose_problem
 from torchcaps.routing.registry import (
     RoutingEntry,
-    check_trusted,
     create_routing,
     entry_of,
     find_routing,
@@ -47,7 +46,6 @@ __all__ = [
     "UniformRouting",
     "agreement",
     "backend_names",
-    "check_trusted",
     "create_routing",
     "dynamic_routing",
     "em_routing",

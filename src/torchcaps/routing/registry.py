@@ -4,19 +4,16 @@ A routing of this package is a folder beside this file and the line of `torchcap
 from elsewhere is a class under `register_routing`, see `examples/new_routing.py`.
 """
 
-import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any, TypeVar
 
 from torchcaps.checks import check_choice
 from torchcaps.routing.module import Routing, accepted
+from torchcaps.trust import import_class
 
 Kind = TypeVar("Kind", bound=type[Routing])
-
-TRUST_VARIABLE = "TORCHCAPS_TRUST"
 
 # FLOP per entry of a vote, for each pass that a routing makes over it.
 WEIGHTED_SUM, AGREEMENT = 2, 2
@@ -159,31 +156,4 @@ def create_routing(name: str, **options: Any) -> Routing:
         )
     if ":" not in name:
         return find_routing(name).module(**options)
-    module_name, _, class_name = name.partition(":")
-    try:
-        kind = getattr(import_module(module_name), class_name)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(
-            f"no routing at {name!r}: {error}; expected 'package.module:Class' on the Python path"
-        ) from error
-    if not (isinstance(kind, type) and issubclass(kind, Routing)):  # before it is called: it may be anything
-        raise TypeError(f"{name!r} must be a subclass of torchcaps.nn.Routing, got {kind!r}")
-    return kind(**options)
-
-
-def check_trusted(name: object, source: str) -> None:
-    """Raise if a file names a routing whose module would be imported on the file's word alone.
-
-    Code of one's own runs if its module is loaded already, or if $TORCHCAPS_TRUST lists it (commas between names).
-
-    Args:
-        name: of the routing.
-        source: the file, for the message.
-    """
-    module_name, colon, _ = str(name).partition(":")
-    trusted = os.environ.get(TRUST_VARIABLE, "").split(",")
-    if colon and module_name not in sys.modules and module_name not in trusted:
-        raise ValueError(
-            f"{source} asks for the routing {name!r}, which is code of its own; if you trust it, import {module_name} "
-            f"first or set {TRUST_VARIABLE}={module_name}"
-        )
+    return import_class(name, Routing, what="routing", public_name="torchcaps.nn.Routing")(**options)

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
-from pathlib import Path
+from importlib.resources.abc import Traversable
 from typing import Any
 
 from torchcaps.checks import check_choice, check_count
@@ -73,8 +73,8 @@ class RunConfig:
         object.__setattr__(self, "model_options", options)
 
     @classmethod
-    def read(cls, folder: Path) -> "RunConfig":
-        """The configuration of a run folder."""
+    def read(cls, folder: Traversable) -> "RunConfig":
+        """The configuration of a run folder, which may lie in an archive."""
         path = folder / CONFIG
         try:
             values = json.loads(path.read_text(encoding="utf-8"))

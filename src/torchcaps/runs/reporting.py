@@ -10,13 +10,13 @@ import numpy as np
 import torch
 
 from torchcaps.data import LabelledSet
-from torchcaps.files import sync, temporary_path, whole_file, writing
 from torchcaps.inputs.images import Preprocessing
 from torchcaps.inputs.texts import TextEncoding
 from torchcaps.losses import reconstruction_loss
 from torchcaps.models import Model
 from torchcaps.predictor import Predictor
 from torchcaps.runs.configuration import MISTAKES, MODEL, REPORT
+from torchcaps.storage import sync, temporary_path, whole_file, writing
 from torchcaps.tasks import Mistake
 from torchcaps.training.tracking import MetricsFile
 from torchcaps.viz import training_report

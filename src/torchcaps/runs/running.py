@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from torchcaps.environment import environment
-from torchcaps.files import lock_folder, write_json
 from torchcaps.predictor import Predictor
 from torchcaps.runs.building import new_model
 from torchcaps.runs.configuration import CONFIG, ENVIRONMENT, RESULT, RunConfig
 from torchcaps.runs.data import load_run_data, training_parts
 from torchcaps.runs.reporting import draw_report, reconstruction_error, save_model
+from torchcaps.storage import lock_folder, write_json
 from torchcaps.training import Event
 from torchcaps.training.engine import Trainer
 from torchcaps.training.processes import processes

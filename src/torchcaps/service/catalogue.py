@@ -5,9 +5,9 @@ from pathlib import Path
 
 from torchcaps import __version__
 from torchcaps.inputs.texts import is_chinese
-from torchcaps.models.base import SHIPPED
 from torchcaps.models.capsnet import VectorCapsNet
 from torchcaps.models.matrix import MatrixCapsNet
+from torchcaps.models.saving import SHIPPED
 from torchcaps.models.text import TextCapsules
 from torchcaps.nn.decoder import Decoder
 from torchcaps.predictor import Predictor, load

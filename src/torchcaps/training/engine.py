@@ -21,10 +21,10 @@ from accelerate.state import AcceleratorState
 from torch import Tensor
 
 from torchcaps import schedules
-from torchcaps.files import lock_folder
 from torchcaps.inputs.source import Examples
 from torchcaps.losses import reconstruction_loss
 from torchcaps.models import Model
+from torchcaps.storage import lock_folder
 from torchcaps.training import checkpoint
 from torchcaps.training.batches import DROPOUT, Batches, stream_seed
 from torchcaps.training.choice import is_better

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from torchcaps.data.sets import check_labels
+from torchcaps.data.labels import check_labels
 from torchcaps.inputs.texts import TextNotice
 
 
