@@ -156,5 +156,4 @@ def create_routing(name: str, **options: Any) -> Routing:
         )
     if ":" not in name:
         return find_routing(name).module(**options)
-    kind = import_class(name, Routing, what="routing", public_name="torchcaps.nn.Routing")
-    return kind(**options)
+    return import_class(name, Routing, what="routing", public_name="torchcaps.nn.Routing")(**options)
