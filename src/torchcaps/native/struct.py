@@ -36,7 +36,10 @@ class EmOptionsStruct(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_int64) for name in ("iterations", "competition", "activation", "scale_by_mass", "detach")),
         *((name, ctypes.c_double) for name in ("variance_epsilon", "damping")),
-        *((name, ctypes.c_void_p) for name in ("sharpness", "inverse_temperature", "beta_a", "beta_u", "initial_logits")),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("sharpness", "inverse_temperature", "beta_a", "beta_u", "initial_logits")
+        ),
     ]
 
 

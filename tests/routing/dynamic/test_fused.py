@@ -108,7 +108,9 @@ def test_logits_of_masked_children_are_not_read():
         logits, mask = case.options["initial_logits"], as_votes(case.votes()).slot_mask()
         clean = dynamic_routing(case.votes(), backend="fused", **case.options).capsules.poses
         dirty = torch.where(mask.unsqueeze(-1), logits, torch.nan).requires_grad_()
-        found = dynamic_routing(case.votes(), backend="fused", **case.options | {"initial_logits": dirty}).capsules.poses
+        found = dynamic_routing(
+            case.votes(), backend="fused", **case.options | {"initial_logits": dirty}
+        ).capsules.poses
         assert torch.equal(clean, found)
         gradient = torch.autograd.grad(found.sum(), dirty)[0]
         assert gradient[mask].isfinite().all()

@@ -19,9 +19,7 @@ from torchcaps.votes import ClassVotes, ConvVotes, DenseVotes, as_votes
 pytestmark = pytest.mark.skipif(library.why_not() is not None, reason=str(library.why_not()))
 
 # Situations whose votes are described, so that a kernel can form them.
-DESCRIBED = [
-    name for name in SITUATIONS if any(kind in name for kind in ("dense", "class", "conv"))
-]
+DESCRIBED = [name for name in SITUATIONS if any(kind in name for kind in ("dense", "class", "conv"))]
 VALUES = {"rtol": 1e-9, "atol": 1e-10}
 
 
