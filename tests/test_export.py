@@ -48,7 +48,7 @@ def run_alone(format: str, path, images: np.ndarray, folder) -> np.ndarray:
 def eager(model, images: np.ndarray, *, raw: bool) -> np.ndarray:
     with torch.inference_mode():
         prepared = model.preprocessing(images) if raw else torch.from_numpy(images)
-        return model.probabilities(model(prepared)).numpy()
+        return model.task.estimate(model(prepared)).numpy()
 
 
 def standardising(name: str = "cnn-small", **options):

@@ -17,7 +17,7 @@ SOURCE = ROOT / "src" / "torchcaps"
 FLOORS = {
     "precision": -1,
     "checks": 0,
-    "files": 0,
+    "storage": 0,
     "schedules": 1,
     "windows": 1,
     "capsules": 1,
@@ -25,6 +25,7 @@ FLOORS = {
     "losses": 2,
     "votes": 2,
     "inputs": 1,
+    "tasks": 3,
     "native": 4.3,
     "environment": 4.5,
     "doctor": 7,

@@ -14,7 +14,8 @@ import torch
 from torchcaps.environment import environment
 from torchcaps.experiments.zhao2018 import OPTIONS, text_run
 from torchcaps.models.text import PAPER_SIZES
-from torchcaps.runs import load_run_data, new_model, training_parts, write_json
+from torchcaps.runs import load_run_data, new_model, training_parts
+from torchcaps.storage import write_json
 from torchcaps.training.engine import Trainer
 
 DATA = "mr"

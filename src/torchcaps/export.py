@@ -21,10 +21,10 @@ from torch.export import Dim, ExportedProgram
 
 from torchcaps import __version__
 from torchcaps.checks import check_choice
-from torchcaps.files import whole_file
 from torchcaps.inputs.texts import NUM_SPECIAL, PAD, UNKNOWN
 from torchcaps.models import ImageModel, Model, TextModel
 from torchcaps.routing import use_backend
+from torchcaps.storage import whole_file
 
 OUTPUTS = ("probabilities", "scores")
 TOLERANCE = 1e-4
@@ -88,7 +88,7 @@ class Classifier(nn.Module):
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """The model's inputs, or raw uint8 images (B, H, W, C) -> probabilities and scores, (B, J) each."""
         output = self.model(inputs if self.preprocessing is None else self.preprocessing(inputs))
-        return self.model.probabilities(output), output.scores
+        return self.model.task.estimate(output), output.scores
 
 
 def export_model(
@@ -169,9 +169,9 @@ def _describe(model: Model, include_preprocessing: bool, input_size: tuple[int, 
         input_type=kind,
         preprocessing=None if include_preprocessing else _preprocessing(model),
         labels=model.labels,
-        multi_label=model.multi_label,
-        threshold=model.threshold,
-        at_least_one=model.at_least_one,
+        multi_label=model.task.multi_label,
+        threshold=model.task.threshold,
+        at_least_one=model.task.at_least_one,
     )
 
 

@@ -4,7 +4,7 @@ from torchcaps.data import load_data
 from torchcaps.explorer import Explorer
 from torchcaps.explorer.examples import find_examples
 from torchcaps.models import create_model
-from torchcaps.predictor import new_predictor
+from torchcaps.predictor import Predictor
 from torchcaps.service import shipped_models
 
 
@@ -17,7 +17,7 @@ def test_the_first_that_can_takes_a_role(explorer):
     swapped = Explorer({"other": predictors["capsules"], **predictors}).roles()
     assert (swapped.capsules, swapped.rival) == ("other", "cnn")
     model = create_model("cnn-small", image_shape=(1, 28, 28), num_classes=3)
-    few = Explorer({"capsules": predictors["capsules"], "few": new_predictor(model)}).roles()
+    few = Explorer({"capsules": predictors["capsules"], "few": Predictor(model)}).roles()
     assert few.rival is None  # it has other classes
     assert Explorer({"english": predictors["bilstm"]}).roles().english is None  # it has no reasons
 

@@ -18,7 +18,7 @@ from support.services import CHINESE, TEXTS, text_model, toy_model
 from torchcaps import load
 from torchcaps.explorer import Explorer, create_app
 from torchcaps.models import create_model
-from torchcaps.predictor import new_predictor
+from torchcaps.predictor import Predictor
 from torchcaps.service import Limits
 from torchcaps.service.listening import open_socket
 
@@ -56,7 +56,7 @@ def address(browser) -> Iterator[str]:
         "english": text_model("text-capsule-a", TEXTS, "words"),
         "chinese": text_model("text-capsule-a", CHINESE, "characters"),
     }
-    predictors = {name: new_predictor(model) for name, model in models.items()}
+    predictors = {name: Predictor(model) for name, model in models.items()}
     explorer = Explorer({"capsnet-small-mnist": load("capsnet-small-mnist"), **predictors})
     explorer.warm_up()
     app = create_app(explorer, limits=Limits(seconds=60))

@@ -50,7 +50,7 @@ def test_contract(name, routing, tmp_path):
     with torch.no_grad():
         whole, one = model(images), model(images[:1])
         torch.testing.assert_close(one.scores, whole.scores[:1], rtol=1e-4, atol=1e-5)
-        probabilities = model.probabilities(whole)
+        probabilities = model.task.estimate(whole)
         torch.testing.assert_close(probabilities.sum(-1), torch.ones(3))
         model.save_pretrained(tmp_path / "saved")
         again = type(model).from_pretrained(tmp_path / "saved")

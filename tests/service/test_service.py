@@ -7,7 +7,7 @@ import torch
 from torchcaps.capsules import Capsules
 from torchcaps.models import create_model
 from torchcaps.nn import create_routing
-from torchcaps.predictor import new_predictor
+from torchcaps.predictor import Predictor
 from torchcaps.routing import kmeans_routing
 from torchcaps.service import Refusal, RoutingChoice, Service
 from torchcaps.service.images import to_png
@@ -25,7 +25,7 @@ def test_predictions_are_those_of_the_model(service, digit, name):
     predictor = service.predictors[name]
     found = service.predict(name, image=digit)
     output = predictor.run(digit[None])
-    assert np.allclose(found.probabilities, predictor.model.probabilities(output)[0], atol=1e-6)
+    assert np.allclose(found.probabilities, predictor.model.task.estimate(output)[0], atol=1e-6)
     expected = output.scores[0] if predictor.model.gives_activations else output.scores[0].softmax(-1)
     assert np.allclose(found.scores, expected, atol=1e-6)
     assert found.best == int(expected.argmax())
@@ -216,6 +216,6 @@ def test_iterations_that_the_trained_options_do_not_allow(digit):
     model = create_model(
         "capsnet-small", image_shape=(1, 28, 28), num_classes=3, routing="entropy", routing_options=options
     )
-    service = Service({"entropy": new_predictor(model)})
+    service = Service({"entropy": Predictor(model)})
     with pytest.raises(Refusal, match="alpha needs one number for each of the 4 iterations"):
         service.trace("entropy", image=digit, routing=RoutingChoice(algorithm="entropy", num_iterations=4))

@@ -167,5 +167,5 @@ def check_attackable(model: Model) -> None:
     """Raise unless the model takes images and gives each one class."""
     if not isinstance(model, ImageModel):
         raise ValueError(f"attacks change pixels, but {model.name} takes texts")
-    if model.multi_label:
+    if model.task.multi_label:
         raise ValueError(f"attacks are on models that give one class to an image, but this {model.name} gives several")

@@ -37,7 +37,7 @@ class Benchmark:
 
         from torchcaps.benchmark import MismatchError, report, run
         from torchcaps.benchmark.settings import FULL, QUICK
-        from torchcaps.files import write_json
+        from torchcaps.storage import write_json
 
         def save(results: dict[str, Any]) -> None:
             if self.out is not None:

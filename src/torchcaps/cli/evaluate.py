@@ -39,18 +39,15 @@ class Evaluate:
 
         from torchcaps.cli.notices import notices
         from torchcaps.predictor import load
-        from torchcaps.runs import scores
 
         predictor = load(self.run_folder)
         model = predictor.model
         name, columns = self.source(model.card)
         with notices(Console(stderr=True)):
             part, is_test = load_part(name, columns, model, is_asked_for=self.data is not None)
-            if model.multi_label != part.is_multi_label:
-                kinds = "lists of labels" if model.multi_label else "one label for each"
-                raise ValueError(f"the model was trained on {kinds}; {name} has the other kind")
-            probabilities = predictor.predict_proba(part.inputs, crops=self.crops)
-        result = scores(model.decide(probabilities), part.labels)
+            model.task.check_labels(part.labels, name)
+            answers = predictor.predict(part.inputs, crops=self.crops)
+        result = model.task.score(answers, part.labels)
         result |= {f"{model.kind}s": len(part), "data": name, "model": model.name, "crops": self.crops}
         if self.json:
             print(json.dumps(result))
@@ -94,18 +91,17 @@ def load_part(name: str, columns: Columns, model: "Model", *, is_asked_for: bool
     from rich.console import Console
 
     from torchcaps.cli.notices import notices
-    from torchcaps.data import TextSet, load_data
+    from torchcaps.data import load_data
+    from torchcaps.data.labels import with_classes
     from torchcaps.data.load import is_image_folder
-    from torchcaps.data.sets import with_classes
     from torchcaps.data.text import load_texts
 
-    is_text = model.kind == "text"
     with notices(Console(stderr=True)):
-        if is_text:
+        if model.kind == "text":
             data = load_texts(name, columns, model.labels)
         else:
             data = load_data(name, image_size=model.preprocessing.image_size if is_image_folder(name) else None)
-    if isinstance(data.train, TextSet) != is_text:
+    if data.train.kind != model.kind:
         raise ValueError(f"the model takes {model.kind}s, which {name} is not")
     if data.test is None and not is_asked_for:
         raise ValueError(f"{name} has no test {model.kind}s; give data that the model has not seen with --data")

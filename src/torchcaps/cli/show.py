@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from torchcaps.data import LabelledSet
-    from torchcaps.predictor import Predictor, TextPredictor
+    from torchcaps.predictor import Predictor
 
     Inputs = tuple[Tensor, list[str] | None]
 
@@ -81,10 +81,10 @@ class Show:
 
     def run(self) -> None:
         """Write the pictures and print their paths."""
-        from torchcaps.predictor import TextPredictor, load
+        from torchcaps.predictor import load
 
         predictor = load(self.run_folder)
-        kind = predictor.model.kind
+        kind = predictor.kind
         other = {"image": self.text, "text": self.image}[kind]
         if other is not None:
             raise ValueError(f"{self.run_folder} takes {kind}s; give --{kind} instead of {str(other)!r}")
@@ -92,7 +92,7 @@ class Show:
         for picture in pictures:
             if picture not in OF_ANY and (picture == "words") != (kind == "text"):
                 raise ValueError(f"{self.run_folder} takes {kind}s; {picture} cannot be drawn of them")
-        if isinstance(predictor, TextPredictor):
+        if kind == "text":
             for picture in pictures:
                 self.save(self.draw_text(picture, predictor), picture)
             return
@@ -164,7 +164,7 @@ class Show:
         }
         return drawings[picture](viz.route_classes(predictor.model, images[0]))
 
-    def draw_text(self, picture: str, predictor: "TextPredictor") -> "Figure":
+    def draw_text(self, picture: str, predictor: "Predictor") -> "Figure":
         """One picture of a model of texts."""
         import numpy as np
 

@@ -16,12 +16,12 @@ from torchcaps.experiments.harness import Experiment, Row, Scale
 from torchcaps.experiments.hinton2018 import CNN_SETTINGS, norb_run
 from torchcaps.experiments.pose_parts import WEIGHT
 from torchcaps.experiments.viewpoints import view_parts
-from torchcaps.files import lock_folder, write_json
 from torchcaps.inspection import PROPERTIES, follow, probe_poses, read_features
 from torchcaps.inspection.probes import fit_map
 from torchcaps.models import Model
 from torchcaps.predictor import load
 from torchcaps.runs import CONFIG, ENVIRONMENT, MODEL, RESULT, RunConfig, load_run_data, new_model, save_model
+from torchcaps.storage import lock_folder, write_json
 from torchcaps.training import Event
 from torchcaps.training.engine import Trainer
 

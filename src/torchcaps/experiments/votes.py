@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,16 @@ from typing import Any
 import numpy as np
 
 from torchcaps.data import ImageSet, choose_some
+from torchcaps.experiments.archive import all_runs
 from torchcaps.experiments.digits import ROUTINGS, capsules_with, digits_run
 from torchcaps.experiments.harness import Experiment, Row, Scale, test_error
 from torchcaps.experiments.hinton2018 import norb_run
-from torchcaps.files import write_json
 from torchcaps.models.capsnet import VectorCapsNet
 from torchcaps.models.matrix import MatrixCapsNet
 from torchcaps.nn import EMRouting, Routing, create_routing
 from torchcaps.predictor import load
 from torchcaps.runs import RunConfig, load_run_data
+from torchcaps.storage import write_json
 from torchcaps.viz import ClassRouting, route_classes
 from torchcaps.viz.iterations import Iterations, iteration_curves, remaining_descent
 from torchcaps.viz.routed import with_iterations
@@ -121,7 +123,8 @@ def disagreement(one: list[ClassRouting], other: list[ClassRouting]) -> float:
 
 def draw(out: Path, group: str, seed: str) -> None:
     """All routings of a group, iteration by iteration."""
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob(f"{group}-*/{seed}/{STUDY}"))]
+    places = [place for run, place in all_runs(out, STUDY).items() if fnmatch(run, f"{group}-*/{seed}")]
+    found = [json.loads((place / STUDY).read_text(encoding="utf-8")) for place in places]
     lines = [Iterations(*(kept[name] for name in ("name", "updates", "polarisation", "objective"))) for kept in found]
     title = f"{group}: the votes of a network trained with each routing, mean over {found[0]['images']} test images"
     figure = iteration_curves(lines, num_classes=found[0]["num_classes"], title=title)

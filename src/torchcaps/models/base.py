@@ -3,9 +3,8 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, Self
 
-import numpy as np
 import torch
 from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
 from safetensors import SafetensorError
@@ -13,58 +12,20 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from torchcaps.checks import check_count
+from torchcaps.inputs.base import Inputs
 from torchcaps.inputs.images import Preprocessing
+from torchcaps.inputs.source import Source
 from torchcaps.models.loading import check_weights, described_shapes, read_labels
 from torchcaps.models.stems import stem_window
 from torchcaps.nn.routing import check_trusted
 from torchcaps.routing import RoutingResult
+from torchcaps.tasks import ModelOutput, classification
 from torchcaps.votes.sharing import read_options
 from torchcaps.windows import GridWindow
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 SHIPPED = Path(__file__).parent / "shipped"
-
-
-class ModelOutput(NamedTuple):
-    """What a model says about a batch.
-
-    Shapes:
-        scores: (B, J): activations of class capsules in [0, 1], or the logits of a CNN
-        poses: (B, J, D) of the class capsules, or None
-        reconstruction: (B, C, H, W), or None
-    """
-
-    scores: Tensor
-    poses: Tensor | None = None
-    reconstruction: Tensor | None = None
-
-
-def classes_there(probabilities: np.ndarray, threshold: float, *, at_least_one: bool) -> np.ndarray:
-    """Which of several classes are there: those from the threshold on, and perhaps the most probable in any case.
-
-    Shapes:
-        probabilities: (n, J); the result bool (n, J)
-    """
-    there = probabilities >= threshold
-    if at_least_one:
-        np.put_along_axis(there, probabilities.argmax(-1)[:, None], True, axis=-1)
-    return there
-
-
-class Encoder(Protocol):
-    """From raw inputs to what a model takes: the Preprocessing of images, the TextEncoding of texts."""
-
-    def __call__(self, inputs: Any, /) -> Tensor: ...
-
-    def to_dict(self) -> dict[str, Any]:
-        """The options as JSON knows them."""
-        ...
-
-    @classmethod
-    def from_dict(cls, options: Mapping[str, Any], /) -> Self:
-        """What `to_dict` gave."""
-        ...
 
 
 class Model(nn.Module, PyTorchModelHubMixin):
@@ -84,13 +45,12 @@ class Model(nn.Module, PyTorchModelHubMixin):
         old_options: what they were before they had a name: those of a saved folder that does not name them.
         reconstruction_weight: of the summed squared error of an image in training, unless that is told another.
         gives_activations: whether scores are activations in [0, 1]; otherwise they are logits.
-        kind: of data, "image" or "text".
+        kind: of data, "image" or "text"; that of its inputs.
         preprocessing_class: of `preprocessing`.
         labels: names of the classes.
-        preprocessing: from raw inputs to what `forward` takes.
+        preprocessing: from raw inputs to what `forward` takes, see `torchcaps.inputs`.
+        task: what is asked of the model, see `torchcaps.tasks`: classification, unless another is set.
         learning_rates: of parameters by name, relative to that of the others; 1 where none is given.
-        threshold: probability from which a class of a multi-label model is taken to be there.
-        at_least_one: whether its most probable class is there in any case, as befits data without empty examples.
         card: what the model card states: data, terms, results.
     """
 
@@ -101,8 +61,9 @@ class Model(nn.Module, PyTorchModelHubMixin):
     old_options: ClassVar[Mapping[str, Any]] = {}
     gives_activations: ClassVar[bool] = True
     kind: ClassVar[str]
-    preprocessing_class: ClassVar[type[Encoder]]
+    preprocessing_class: ClassVar[type[Inputs]]
     preprocessing: Any
+    task: Any
 
     def __init__(self, *, num_classes: int, multi_label: bool = False, **options: Any) -> None:
         super().__init__()
@@ -111,7 +72,7 @@ class Model(nn.Module, PyTorchModelHubMixin):
         self.options = options
         self.labels = tuple(str(index) for index in range(num_classes))
         self.learning_rates: dict[str, float] = {}
-        self.threshold, self.at_least_one = 0.5, False
+        self.task = classification(num_classes, multi_label=multi_label, gives_activations=self.gives_activations)
         self.card: dict[str, Any] = {}
 
     def forward(self, inputs: Tensor, /, classes: Tensor | None = None) -> ModelOutput:
@@ -147,20 +108,8 @@ class Model(nn.Module, PyTorchModelHubMixin):
         """What the last linear layer of a model without capsules reads: (B, features)."""
         raise ValueError(f"{self.name} has no features before a last linear layer: it does not implement last_features")
 
-    def probabilities(self, output: ModelOutput) -> Tensor:
-        """Of each class: (B, J); rows add up to 1 unless several classes may be true at once."""
-        if not self.gives_activations:
-            return output.scores.sigmoid() if self.multi_label else output.scores.softmax(-1)
-        if self.multi_label:
-            return output.scores
-        total = output.scores.sum(-1, keepdim=True)
-        return torch.where(total > 0, output.scores / total.clamp_min(1e-30), 1 / self.num_classes)
-
-    def decide(self, probabilities: np.ndarray) -> np.ndarray:
-        """The most probable class (n,); of a multi-label model which classes are there, bool (n, J)."""
-        if not self.multi_label:
-            return probabilities.argmax(-1)
-        return classes_there(probabilities, self.threshold, at_least_one=self.at_least_one)
+    def before_training(self, source: Source) -> None:
+        """Count what is to be counted in the training examples; most models count nothing."""
 
     def config(self) -> dict[str, Any]:
         """Everything but the weights, as JSON can hold it."""
@@ -171,8 +120,7 @@ class Model(nn.Module, PyTorchModelHubMixin):
             "model": self.name,
             "arguments": {"num_classes": self.num_classes, "multi_label": self.multi_label, **self.options},
             "labels": list(self.labels),
-            "threshold": self.threshold,
-            "at_least_one": self.at_least_one,
+            **self.task.to_dict(),
             "preprocessing": self.preprocessing.to_dict(),
             "card": self.card,
         }
@@ -245,8 +193,7 @@ class Model(nn.Module, PyTorchModelHubMixin):
         model = model_class(**arguments)
         try:
             model.labels = labels
-            model.threshold = float(config.get("threshold", 0.5))
-            model.at_least_one = bool(config.get("at_least_one", False))
+            model.task.restore(config)
             model.preprocessing = model_class.preprocessing_class.from_dict(config["preprocessing"])
             model.card = dict(config.get("card", {}))
         except Exception as error:
@@ -267,7 +214,7 @@ class ImageModel(Model):
         num_classes, multi_label, **options: see Model.
     """
 
-    kind = "image"
+    kind = Preprocessing.kind
     preprocessing_class = Preprocessing
     least_size: ClassVar[int] = 1
 

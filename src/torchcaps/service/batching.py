@@ -9,7 +9,6 @@ from time import perf_counter
 import numpy as np
 
 from torchcaps.checks import check_count, check_positive
-from torchcaps.predictor import TextPredictor
 from torchcaps.service.images import from_base64
 from torchcaps.service.limits import Workers
 from torchcaps.service.refusals import Refusal, Unavailable
@@ -120,7 +119,7 @@ def predict_together(service: Service, model: str, questions: Sequence[PredictRe
         try:
             image = None if question.image is None else from_base64(question.image)
             check_one(image=image, text=question.text)
-            if isinstance(predictor, TextPredictor):
+            if predictor.kind == "text":
                 inputs += read_text(predictor, question.text)
             else:
                 inputs.append(read_image(predictor, image))
@@ -129,7 +128,7 @@ def predict_together(service: Service, model: str, questions: Sequence[PredictRe
         except Refusal as refusal:
             found.append(refusal)
     if inputs:
-        output = predictor.run(inputs if isinstance(predictor, TextPredictor) else np.concatenate(inputs))
+        output = predictor.run(inputs if predictor.kind == "text" else np.concatenate(inputs))
         milliseconds = round(1000 * (perf_counter() - start), 3)
         for place, said in zip(places, answers(predictor, output), strict=True):
             found[place] = Prediction(model=model, milliseconds=milliseconds, **dict(said)).model_dump_json()

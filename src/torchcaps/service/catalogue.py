@@ -10,7 +10,7 @@ from torchcaps.models.capsnet import VectorCapsNet
 from torchcaps.models.matrix import MatrixCapsNet
 from torchcaps.models.text import TextCapsules
 from torchcaps.nn.decoder import Decoder
-from torchcaps.predictor import Predictor, TextPredictor, load
+from torchcaps.predictor import Predictor, load
 from torchcaps.service.requests import MAX_ITERATIONS, Algorithm
 from torchcaps.service.results import (
     Ability,
@@ -40,7 +40,7 @@ def shipped_models(run: str | Path | None = None) -> tuple[dict[str, Predictor],
             continue
         try:
             predictor = load(folder)
-            if isinstance(predictor, TextPredictor):
+            if predictor.kind == "text":
                 predictor.model.preprocessing(["text"])  # its tokeniser may need another package
             predictors[folder.name] = predictor
         except (ValueError, OSError) as error:
@@ -60,7 +60,7 @@ def abilities(predictor: Predictor) -> list[Ability]:
         able.append("reconstruct")
     if isinstance(model, MatrixCapsNet):
         able.append("tree")
-    if model.kind == "image" and not model.multi_label:
+    if model.kind == "image" and not model.task.multi_label:
         able.append("attack")
     return able
 
@@ -82,7 +82,7 @@ def card(name: str, predictor: Predictor) -> ModelCard:
     """What is known of a model."""
     model, able = predictor.model, abilities(predictor)
     size = language = None
-    if isinstance(predictor, TextPredictor):
+    if predictor.kind == "text":
         language = "zh" if is_chinese(model.preprocessing.vocabulary[:1000]) else "en"
     else:
         height, width = model.preprocessing.image_size
@@ -91,11 +91,11 @@ def card(name: str, predictor: Predictor) -> ModelCard:
     return ModelCard(
         id=name,
         title=str(model.card.get("title", name)),
-        kind="text" if isinstance(predictor, TextPredictor) else "image",
+        kind=model.preprocessing.kind,
         architecture=model.name,
         labels=list(model.labels),
-        multi_label=model.multi_label,
-        threshold=model.threshold,
+        multi_label=model.task.multi_label,
+        threshold=model.task.threshold,
         num_parameters=sum(parameter.numel() for parameter in model.parameters()),
         dataset=model.card.get("dataset"),
         accuracy=model.card.get("accuracy"),

@@ -16,7 +16,7 @@ from torchcaps.capsules import Capsules
 from torchcaps.inputs.texts import TOKENISERS
 from torchcaps.inspection import decoder_of
 from torchcaps.models import ModelOutput
-from torchcaps.predictor import Predictor, TextPredictor
+from torchcaps.predictor import Predictor
 from torchcaps.service.catalogue import abilities, list_models
 from torchcaps.service.explaining import places_of, tree_of
 from torchcaps.service.images import raw_picture
@@ -84,7 +84,7 @@ class Service:
     def warm_up(self) -> None:
         """Ask every model once, so that the first question of a user is answered as fast as the next."""
         for name, predictor in self.predictors.items():
-            if isinstance(predictor, TextPredictor):
+            if predictor.kind == "text":
                 self.predict(name, text="text")
             else:
                 self.predict(name, image=np.zeros((28, 28, predictor.model.preprocessing.channels), np.uint8))
@@ -94,7 +94,7 @@ class Service:
         """What a model says about an image or a text."""
         predictor = self.find(model, "predict")
         check_one(image=image, text=text)
-        is_text = isinstance(predictor, TextPredictor)
+        is_text = predictor.kind == "text"
         output = predictor.run(read_text(predictor, text) if is_text else read_image(predictor, image))
         return Prediction(model=model, **dict(answer(predictor, output)))
 
@@ -105,7 +105,7 @@ class Service:
         """Where in the image, or from which words, the votes for a class come; by default for the winner."""
         predictor = self.find(model, "explain")
         check_one(image=image, text=text)
-        if isinstance(predictor, TextPredictor):
+        if predictor.kind == "text":
             texts = read_text(predictor, text)
             found = self.start_explanation(model, predictor, texts, class_index)
             reasons = predictor.explain(texts, [found.class_index])[0]
@@ -276,14 +276,14 @@ def check_one(**inputs: object) -> None:
 
 def read_image(predictor: Predictor, image: Image | None) -> np.ndarray:
     """A picture as a batch of one, in the channels and size of the model's raw images: uint8 (1, h, w, c)."""
-    if isinstance(predictor, TextPredictor):
+    if predictor.kind == "text":
         raise Refusal("this model takes a text, not an image")
     if image is None:
         raise Refusal("this model takes an image, not a text")
     return raw_picture(image, predictor.model.preprocessing)[None]
 
 
-def read_text(predictor: TextPredictor, text: str | None) -> list[str]:
+def read_text(predictor: Predictor, text: str | None) -> list[str]:
     """A text as a batch of one; nothing of it is left out."""
     if text is None:
         raise Refusal("this model takes a text, not an image")
@@ -305,7 +305,7 @@ def answer(predictor: Predictor, output: ModelOutput) -> Answer:
 
 def answers(predictor: Predictor, output: ModelOutput) -> list[Answer]:
     """What a model says about each of a batch."""
-    probabilities_BJ = predictor.model.probabilities(output).float().cpu().numpy()
+    probabilities_BJ = predictor.model.task.estimate(output).float().cpu().numpy()
     scores_BJ = output.scores.float().cpu().numpy() if predictor.model.gives_activations else probabilities_BJ
     return [
         Answer(scores=scores, probabilities=probabilities, best=best, label=predictor.labels[best])

@@ -21,17 +21,18 @@ from accelerate.state import AcceleratorState
 from torch import Tensor
 
 from torchcaps import schedules
-from torchcaps.files import lock_folder
+from torchcaps.inputs.source import Examples
 from torchcaps.losses import reconstruction_loss
-from torchcaps.models import Model, TextModel
+from torchcaps.models import Model
+from torchcaps.storage import lock_folder
 from torchcaps.training import checkpoint
-from torchcaps.training.batches import DROPOUT, Batches, Examples, TextBatches, make_batches, stream_seed
+from torchcaps.training.batches import DROPOUT, Batches, stream_seed
 from torchcaps.training.choice import is_better
 from torchcaps.training.config import TrainingConfig
 from torchcaps.training.diagnosis import Diverged, first_broken, watch, worst_gradient
 from torchcaps.training.events import Event, Progress
-from torchcaps.training.metrics import Tally, is_right
-from torchcaps.training.objective import class_weights, make_objective
+from torchcaps.training.metrics import Tally
+from torchcaps.training.objective import make_objective
 from torchcaps.training.optim import (
     YOUNG_STEPS,
     fresh_statistics,
@@ -68,8 +69,8 @@ def fit(
     """Train a model in place; it ends with the weights that were best on validation, or the last without validation.
 
     Args:
-        model: what to train; its preprocessing is applied to the raw images or texts.
-        train: an ImageSet, a TextSet or any dataset of (uint8 image or text, label).
+        model: what to train; its preprocessing is applied to the raw images or texts, and its task says what for.
+        train: an ImageSet, a TextSet or any dataset of (uint8 image or text, target).
         validation: chooses the best epoch (see `training.choice`) and drives plateaus and early stopping; never the
             test set.
         config: how.
@@ -114,26 +115,24 @@ class Trainer:
         if config.trackers:
             self.accelerator.init_trackers("torchcaps")
         self.device = self.accelerator.device
-        preprocessing, batch_size = model.preprocessing, config.batch_size
-        self.batches = make_batches(
+        inputs, self.task = model.preprocessing, model.task
+        self.batches = Batches(
             train,
-            preprocessing,
-            batch_size=batch_size,
+            inputs,
+            batch_size=config.batch_size,
             augmentation=config.augmentation,
             seed=config.seed,
             least_size=self.accelerator.num_processes,
         )
-        self.validation = None if validation is None else make_batches(validation, preprocessing, batch_size=batch_size)
+        self.validation = None if validation is None else Batches(validation, inputs, batch_size=config.batch_size)
         self.plain_model = model.to(self.device)
         synchronise(model, self.accelerator.num_processes > 1)
-        if isinstance(model, TextModel) and isinstance(self.batches, TextBatches):
-            model.count_evidence(self.batches.rows, self.batches.targets())
-        weights = class_weights(config.class_weights, self.batches.targets, model.num_classes)
-        self.objective = make_objective(model, config, None if weights is None else weights.to(self.device))
+        model.before_training(self.batches.source)
+        self.objective = make_objective(model, config, self.batches.targets)
         self.model, self.optimizer = self.accelerator.prepare(model, make_optimizer(model, config))
         self.average = None if config.ema is None else deepcopy(model).requires_grad_(False)
         self.metrics = MetricsFile(folder) if folder is not None else None
-        self.tally = Tally.empty(self.device)
+        self.tally = self.new_tally()
         self.best: dict[str, Tensor] | None = None
         self.damage: str | None = None
         self.saved_at, self.saved_step = time.monotonic(), 0
@@ -198,11 +197,11 @@ class Trainer:
             images, targets = images.to(self.device), targets.to(self.device)
             with nullcontext() if part == parts[-1] else self.accelerator.no_sync(self.model):
                 with self.accelerator.autocast():
-                    output = self.model(images, targets)
+                    output = self.model(images, self.task.classes(targets))
                 losses = self.objective(output, images, targets, share)
                 self.accelerator.backward(losses.sum() * (self.accelerator.num_processes / len(indices)))
             with torch.no_grad():
-                self.tally.add(losses.detach(), is_right(self.plain_model.probabilities(output), targets))
+                self.tally.add(losses.detach(), self.task.measure(output, targets))
 
     def parts(self, batch_size: int) -> list[slice]:
         """This process's micro-batches of a batch."""
@@ -263,12 +262,14 @@ class Trainer:
         self.check_weights()
         if self.validation is not None or progress.step >= progress.total_steps:
             self.settle_statistics()
-        trained, self.tally = self.reduce(self.tally), Tally.empty(self.device)
+        trained, self.tally = self.reduce(self.tally), self.new_tally()
         row = {"step": progress.step, "epoch": progress.epoch + 1, "seconds": round(progress.seconds, 3)}
-        row |= {"loss": trained.loss, "accuracy": trained.accuracy}
+        row |= {"loss": trained.loss, **trained.figures}
+        validated = None
         if self.validation is not None:
             validated = self.validate(self.validation)
-            row |= {"validation_loss": validated.loss, "validation_accuracy": validated.accuracy}
+            row |= {"validation_loss": validated.loss}
+            row |= {f"validation_{name}": value for name, value in validated.figures.items()}
             if validated.reconstruction_error is not None:
                 row["validation_reconstruction_error"] = validated.reconstruction_error
             self.judge(validated)
@@ -280,14 +281,14 @@ class Trainer:
         self.save()
         if config.trackers:
             self.accelerator.log({name: value for name, value in row.items() if name != "step"}, step=progress.step)
-        self.tell(trained, is_epoch_end=True, validation_accuracy=row.get("validation_accuracy"))
+        self.tell(trained, is_epoch_end=True, validation=None if validated is None else validated.figures)
 
     def judge(self, validated: Tally) -> None:
         """Keep the weights if validation improved; count epochs in which it did not."""
         progress = self.progress
-        progress.highest_accuracy = max(progress.highest_accuracy, progress.best_accuracy, validated.accuracy)
-        if is_better(validated, progress):
-            progress.best_accuracy, progress.best_loss = validated.accuracy, validated.loss
+        progress.highest_quality = max(progress.highest_quality, self.task.quality(validated.figures))
+        if is_better(validated, progress, self.task):
+            progress.best_figures, progress.best_loss = validated.figures, validated.loss
             progress.best_epoch, progress.stale_epochs = progress.epoch, 0
             self.best = {name: tensor.clone() for name, tensor in self.evaluated_model.state_dict().items()}
         else:
@@ -307,7 +308,7 @@ class Trainer:
                 indices = self.batches.indices(order, step)
                 for part in self.parts(len(indices)):
                     images, targets = self.batches.read(indices, part, epoch=epoch, step=step)
-                    model(images.to(self.device), targets.to(self.device))
+                    model(images.to(self.device), self.task.classes(targets.to(self.device)))
 
     @property
     def evaluated_model(self) -> Model:
@@ -315,7 +316,7 @@ class Trainer:
         return self.plain_model if self.average is None else self.average
 
     def validate(self, batches: Batches) -> Tally:
-        """Loss and accuracy on what choices are made on, or which layer gives no number there."""
+        """Loss and figures on what choices are made on, or which layer gives no number there."""
         found = self.evaluate(batches)
         if math.isfinite(found.loss):
             return found
@@ -328,25 +329,28 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(self, batches: Batches) -> Tally:
-        """Loss and accuracy over a whole dataset, each process taking its share of every batch."""
-        tally, model = Tally.empty(self.device), self.evaluated_model.eval()
+        """Loss and figures over a whole dataset, each process taking its share of every batch."""
+        tally, model = self.new_tally(), self.evaluated_model.eval()
         order = batches.evaluation_order()
         for step in range(batches.steps_per_epoch):
             indices = batches.indices(order, step)
             for part in self.parts(len(indices)):
                 images, targets = batches.read(indices, part)
                 images, targets = images.to(self.device), targets.to(self.device)
-                output = model(images, targets)
-                losses = self.objective(output, images, targets, 1.0)
+                output = model(images, self.task.classes(targets))
                 errors = None
                 if output.reconstruction is not None:
                     errors = reconstruction_loss(output.reconstruction, images, weight=1.0, reduction="none")
-                tally.add(losses, is_right(model.probabilities(output), targets), errors)
+                tally.add(self.objective(output, images, targets, 1.0), self.task.measure(output, targets), errors)
         return self.reduce(tally)
 
     def reduce(self, tally: Tally) -> Tally:
         """Sum over all processes."""
-        return Tally(self.accelerator.reduce(tally.sums, "sum"))
+        return Tally(self.accelerator.reduce(tally.sums, "sum"), tally.names)
+
+    def new_tally(self) -> Tally:
+        """Nothing counted yet of what the task measures."""
+        return Tally.empty(self.task.figures, self.device)
 
     def agree(self, *flags: bool) -> list[bool]:
         """Which flags any process has raised: clocks differ and signals reach one, but all must do the same next."""
@@ -358,8 +362,8 @@ class Trainer:
     def tell(self, tally: Tally, **more: Any) -> None:
         """Report to whoever is watching."""
         if self.on_event is not None and self.accelerator.is_main_process:
-            event = Event(self.progress, self.batches.steps_per_epoch, tally.loss, tally.accuracy, **more)
-            self.on_event(event)
+            steps_per_epoch = self.batches.steps_per_epoch
+            self.on_event(Event(self.progress, steps_per_epoch, self.task, tally.loss, tally.figures, **more))
 
     # State: started, saved, restored.
 
@@ -382,9 +386,9 @@ class Trainer:
             self.optimizer.zero_grad(set_to_none=True)
             times.append(time.monotonic() - started)
         self.plain_model.load_state_dict(kept)
-        self.tally = Tally.empty(self.device)
+        self.tally = self.new_tally()
         per_step = sorted(times[1:])[len(times) // 2]
-        validated = 0 if self.validation is None else len(self.validation.data)
+        validated = 0 if self.validation is None else len(self.validation.source)
         per_epoch = per_step * (self.batches.steps_per_epoch + validated / self.config.batch_size / 3)
         per_step = torch.tensor(1.05 * per_epoch / self.batches.steps_per_epoch, device=self.device)
         return max(1, int(seconds / float(self.accelerator.reduce(per_step, "mean"))))
@@ -423,10 +427,10 @@ class Trainer:
         checkpoint.restore_optimizer(self.optimizer, tensors, values["optimizer"])
         if self.accelerator.scaler is not None and "scaler" in values:
             self.accelerator.scaler.load_state_dict(values["scaler"])
-        progress = Progress(**(values["progress"] | {"epoch_sums": tuple(values["progress"]["epoch_sums"])}))
+        progress = Progress.from_dict(values["progress"])
         self.saved_step, self.damage = progress.step, state.damage
         self.best = checkpoint.with_prefix(tensors, "best.") or None
-        self.tally = Tally.empty(self.device)
+        self.tally = self.new_tally()
         if self.accelerator.is_main_process:  # older states have fewer sums
             self.tally.sums[: len(progress.epoch_sums)] = torch.tensor(progress.epoch_sums, dtype=torch.float64)
         return progress
