@@ -227,7 +227,8 @@ struct ChildContext {
 
   // To be called by all threads of a region.
   void pack() const {
-    pack_transforms<T>(votes.weight, votes.transforms, votes.parents, votes.inner * votes.outer, layout.vectors, weight);
+    const int64_t weights = votes.inner * votes.outer;
+    pack_transforms<T>(votes.weight, votes.transforms, votes.parents, weights, layout.vectors, weight);
     if (bias) pack_transforms<T>(votes.bias, votes.transforms, votes.parents, layout.size, layout.vectors, bias);
   }
 

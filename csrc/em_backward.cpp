@@ -136,7 +136,7 @@ class Backward {
     int64_t slot, last_slot;  // those without a vote as well
     team.share((last - first) * votes_.windows * votes_.slots, slot, last_slot);
     const int64_t start = first * votes_.windows * votes_.slots;
-    std::fill(gradients_.logits + (start + slot) * votes_.parents, gradients_.logits + (start + last_slot) * votes_.parents, T(0));
+    std::fill_n(gradients_.logits + (start + slot) * votes_.parents, (last_slot - slot) * votes_.parents, T(0));
   }
 
   const Vec<T>* load_records(Worker& self, int which, int64_t first, int64_t w, int64_t t) const {
@@ -337,7 +337,8 @@ class Backward {
         for (int k = 0; k < count; k++) {
           const Sums<T> sums(self.sums + (base + sights[k].window) * Sums<T>::registers(layout_), layout_);
           accumulate<Block, T>(bench.delta + k * Block * layout_.entries(),
-                               self.at_hand.response + k * Block * layout_.vectors, layout_.vectors, layout_.size, sums);
+                               self.at_hand.response + k * Block * layout_.vectors, layout_.vectors, layout_.size,
+                               sums);
         }
       });
     });
@@ -409,8 +410,13 @@ class Backward {
     for (int m = 0; m < unit.count; m++) {
       if (!bench.children[m].votes) continue;
       gradients_.activations[child + m] += coupling * sums[m];
-      combine_lanes<T>(self.collected.pose + m * pose_size, int(pose_size), Add(), gradients_.poses + (child + m) * pose_size);
+      write_pose(self, m, gradients_.poses + (child + m) * pose_size);
     }
+  }
+
+  void write_pose(const Worker& self, int m, T* target) const {
+    const int64_t size = votes_.pose_size();
+    combine_lanes<T>(self.collected.pose + m * size, int(size), Add(), target);
   }
 
   // The same where the first couplings are those of logits, which have gradients of their own.
@@ -431,7 +437,8 @@ class Backward {
           Vec<T>* delta = bench.delta + k * Block * layout_.entries();
           context_.template centre_votes<Block>(
               bench, sights[k], offset, shared.gaussians + w * Gaussians<T>::registers(layout_), delta);
-          respond<Block, T>(delta, window, layout_.vectors, layout_.size, self.at_hand.response + k * Block * layout_.vectors);
+          respond<Block, T>(delta, window, layout_.vectors, layout_.size,
+                            self.at_hand.response + k * Block * layout_.vectors);
         }
         T totals[Block];
         self.at_hand.template sum<Block>(bench, layout_.vectors, count, totals);
@@ -444,14 +451,15 @@ class Backward {
           line_up_gradients<Block>(shared, sights[k], offset, base, bench.coupling + k * Block * layout_.vectors,
                                    bench.delta + k * Block * layout_.entries(), unused);
           for (int m = 0; m < Block; m++)
-            self.collected.spend(context_, sights[k].slot + offset + m, bench.delta + (k * Block + m) * layout_.entries(),
-                              bench.children[offset + m].pose, offset + m);
+            self.collected.spend(context_, sights[k].slot + offset + m,
+                                 bench.delta + (k * Block + m) * layout_.entries(), bench.children[offset + m].pose,
+                                 offset + m);
         }
       });
     });
     for (int m = 0; m < unit.count; m++)
       if (bench.children[m].votes)
-        combine_lanes<T>(self.collected.pose + m * pose_size, int(pose_size), Add(), gradients_.poses + (child + m) * pose_size);
+        write_pose(self, m, gradients_.poses + (child + m) * pose_size);
   }
 
   // Gradients of the initial logits of a block in window k; leaves R a in the place of the couplings.
@@ -490,7 +498,8 @@ class Backward {
           const Response<T> window(
               shared.responses + (base + sights[k].window) * Response<T>::registers(layout_), layout_);
           Vec<T>* delta = bench.delta + k * Block * layout_.entries();
-          respond<Block, T>(delta, window, layout_.vectors, layout_.size, self.at_hand.response + k * Block * layout_.vectors);
+          respond<Block, T>(delta, window, layout_.vectors, layout_.size,
+                            self.at_hand.response + k * Block * layout_.vectors);
           m_step_gradients<Block, T>(bench.coupling + k * Block * layout_.vectors, activations, window,
                                      layout_.vectors, layout_.size, delta);
         }
@@ -499,14 +508,15 @@ class Backward {
           if (!bench.children[offset + m].votes) continue;
           gradients_.activations[child + offset + m] += totals[m];
           for (int k = 0; k < count; k++)
-            self.collected.spend(context_, sights[k].slot + offset + m, bench.delta + (k * Block + m) * layout_.entries(),
-                              bench.children[offset + m].pose, offset + m);
+            self.collected.spend(context_, sights[k].slot + offset + m,
+                                 bench.delta + (k * Block + m) * layout_.entries(), bench.children[offset + m].pose,
+                                 offset + m);
         }
       });
     });
     for (int m = 0; m < unit.count; m++)
       if (bench.children[m].votes)
-        combine_lanes<T>(self.collected.pose + m * pose_size, int(pose_size), Add(), gradients_.poses + (child + m) * pose_size);
+        write_pose(self, m, gradients_.poses + (child + m) * pose_size);
   }
 
   // Fills bench.delta with the gradients of the votes of a block, and adds the response of the first M-step.
@@ -529,7 +539,7 @@ class Backward {
     }
   }
 
-  // `delta` of a block, from the mean of iteration 0, becomes the gradients of its votes; `first` is R a of iteration 0.
+  // `delta` of a block, from the mean of iteration 0, becomes the gradients of its votes; `first` is R a at the start.
   template <int Block>
   void line_up_gradients(const Worker& shared, const Sight& sight, int offset, int64_t base, const Vec<T>* first,
                          Vec<T>* delta, Vec<T>* doubled) const {

@@ -48,7 +48,8 @@ class Couplings {
     if (coupling_) std::fill(coupling_ + example * size, coupling_ + (example + 1) * size, T(0));
     for (int64_t window = 0; iteration_ > 0 && window < votes_.windows; window++) {
       const int64_t at = record_place(layout_, example, iteration_ - 1, context_.options.iterations, window);
-      std::memcpy(self.records, state_ + at * Simd<T>::width, layout_.vectors * record_registers(layout_) * sizeof(Vec<T>));
+      const int64_t registers = layout_.vectors * record_registers(layout_);
+      std::memcpy(self.records, state_ + at * Simd<T>::width, registers * sizeof(Vec<T>));
       const Gaussians<T> gaussians(self.gaussians + window * Gaussians<T>::registers(layout_), layout_);
       prepare_gaussians(votes_, context_.options, layout_, self.records, gaussians);
     }

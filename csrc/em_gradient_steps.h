@@ -85,8 +85,8 @@ inline void m_step_gradients(const Vec<T>* coupling, const T* activations, const
 }
 
 // delta[Block][vectors][D] becomes the gradient of the votes. `lines` is [vectors][D][terms] of (slope, height),
-// `coefficients[m]` is [vectors][terms - 1], `first` the coefficients of term 0, [Block][vectors]. Adds twice the response of the
-// first M-step, without its constant, to doubled[Block].
+// `coefficients[m]` is [vectors][terms - 1], `first` the coefficients of term 0, [Block][vectors]. Adds twice the
+// response of the first M-step, without its constant, to doubled[Block].
 template <int Block, int Terms, class T>
 inline void vote_gradients(const Vec<T>* lines, const Vec<T>* const* coefficients, const Vec<T>* first, int terms,
                            int vectors, int size, Vec<T>* delta, Vec<T>* doubled) {

@@ -35,8 +35,8 @@ class SoftmaxChildBackward {
         earliest_(options.detach ? last_ : 0),
         pull_(context_.euclidean ? T(2 * options.inverse_temperature) : T(1)),
         workers_(context_.threads) {
-    const int64_t per_window = ((options.iterations + 2) * layout_.entries() + layout_.vectors) * int64_t(sizeof(Vec<T>)) +
-                               context_.votes_size * int64_t(sizeof(T));
+    const int64_t registers = (options.iterations + 2) * layout_.entries() + layout_.vectors;
+    const int64_t per_window = registers * int64_t(sizeof(Vec<T>)) + context_.votes_size * int64_t(sizeof(T));
     tile_ = context_.tile_size(per_window * votes.windows);
     const int64_t windows = tile_ * votes.windows;
     for (Worker& worker : workers_) {

@@ -33,7 +33,10 @@ inline void add_weighted(const Vec<T>* votes, const Vec<T>* weight, const Vec<T>
     for (int m = 0; m < Block; m++) w[m] = weight[m * vectors + v];
     for (int h = v * size; h < (v + 1) * size; h++) {
       Vec<T> total = sums[h];
-      for (int m = 0; m < Block; m++) total += w[m] * (centre ? votes[m * stride + h] - centre[h] : votes[m * stride + h]);
+      for (int m = 0; m < Block; m++) {
+        const Vec<T> vote = votes[m * stride + h];
+        total += w[m] * (centre ? vote - centre[h] : vote);
+      }
       sums[h] = total;
     }
   }

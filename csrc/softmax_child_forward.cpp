@@ -100,19 +100,21 @@ class SoftmaxChildForward {
   }
 
   void visit_unit(const Unit& unit, int64_t example, Worker& shared, Worker& self, int64_t base, int64_t t) {
-    for_couplings(self.bench, unit, example, query(shared, base), t, [&](auto block_size, const Sight& sight, int, int k) {
+    const auto add = [&](auto block_size, const Sight& sight, int, int k) {
       constexpr int Block = decltype(block_size)::value;
       const Vec<T>* const weight = self.bench.coupling + k * Block * layout_.vectors;
       Vec<T>* const sums = self.sums + (base + sight.window) * sums_size();
       add_weighted<Block, T>(self.bench.delta + k * Block * layout_.entries(), weight, nullptr, layout_.vectors,
                              layout_.size, sums);
       for (int i = 0; i < Block * layout_.vectors; i++) sums[layout_.entries() + i % layout_.vectors] += weight[i];
-    });
+    };
+    for_couplings(self.bench, unit, example, query(shared, base), t, add);
   }
 
   // Calls body(block, sight, offset, k) when votes and couplings of a block of children are on the bench, at place k.
   template <class Body>
-  void for_couplings(Bench<T>& bench, const Unit& unit, int64_t example, const Vec<T>* queries, int64_t t, Body&& body) {
+  void for_couplings(Bench<T>& bench, const Unit& unit, int64_t example, const Vec<T>* queries, int64_t t,
+                     Body&& body) {
     const int num_sights = context_.look(unit, example, bench);
     context_.for_competitions(num_sights, [&](int start, int count) {
       context_.for_blocks(unit.count, [&](auto block_size, int offset) {
@@ -128,8 +130,9 @@ class SoftmaxChildForward {
 
   // Adds up what the workers of a team have summed for a window.
   void gather(const Team& team, int home, int64_t w) {
+    const int64_t count = sums_size();
     for (int other = 1; other < team.size; other++)
-      for (int64_t k = w * sums_size(); k < (w + 1) * sums_size(); k++) workers_[home].sums[k] += workers_[other].sums[k];
+      for (int64_t k = w * count; k < (w + 1) * count; k++) workers_[home].sums[k] += workers_[other].sums[k];
   }
 
   // Saves the sums of a window, and makes the next query or the output of them.
