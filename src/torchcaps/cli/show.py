@@ -89,7 +89,6 @@ class Show:
 
     def run(self) -> None:
         """Write the pictures and print their paths."""
-        from torchcaps.inspection import find_routes
         from torchcaps.predictor import load
 
         predictor = load(self.run_folder)
@@ -110,6 +109,8 @@ class Show:
 
     def show_images(self, predictor: "Predictor", pictures: "Iterable[str]") -> None:
         """Write pictures of a model of images."""
+        from torchcaps.inspection import find_routes
+
         inputs = cache(lambda: self.inputs(predictor))  # read once, and only for pictures of an image
         routes = cache(lambda: find_routes(predictor.model, inputs()[0][0], return_trace=True))
         for picture in pictures:
