@@ -47,7 +47,7 @@ def main() -> None:
             "model": name,
             "processor seconds of an epoch": round(seconds[name], 2),
             "times Kim's CNN": round(seconds[name] / seconds["Kim's CNN"], 2),
-            "parameters": sum(parameter.numel() for parameter in trainers[name].plain_model.parameters()),
+            "parameters": sum(parameter.numel() for parameter in trainers[name].state.model.parameters()),
         }
         for name in MODELS
     ]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from torchcaps.inspection.words import Reason, word_reasons
+from torchcaps.inspection.words import Reason, why_no_reasons, word_reasons
 from torchcaps.models import Model, ModelOutput, load_model
 
 
@@ -79,6 +79,8 @@ class Predictor:
 
         See `torchcaps.inspection.word_reasons`.
         """
+        if (reason := why_no_reasons(self.model)) is not None:
+            raise ValueError(reason)
         return word_reasons(self.model, texts, classes)
 
 

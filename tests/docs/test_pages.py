@@ -25,12 +25,14 @@ ROOMS = (
     "clustering",
     "data",
     "estimators",
+    "inputs",
     "inspection",
     "losses",
     "models",
     "nn",
     "routing",
     "schedules",
+    "tasks",
     "viz",
 )
 

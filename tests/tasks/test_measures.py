@@ -4,8 +4,9 @@ import pytest
 import torch
 from sklearn import metrics
 
-from torchcaps.tasks import ModelOutput, OneLabel, SeveralLabels
+from torchcaps.tasks import OneLabel, SeveralLabels
 from torchcaps.tasks.measures import choose_threshold, confusion_matrix, multi_label_scores
+from torchcaps.tasks.task import ModelOutput
 
 
 def loop(found, truth):

@@ -27,7 +27,7 @@ def kept(epochs: list[tuple[int, float]], *, draws: bool) -> int:
     """Which of these epochs (right answers, loss) a run ends with."""
     trainer = Trainer(new_model(), stripes(), None, CONFIG)
     for trainer.progress.epoch, (right, loss) in enumerate(epochs):
-        trainer.judge(tally(right, loss, 20.0 if draws else None))
+        trainer.state.judge(tally(right, loss, 20.0 if draws else None))
     return trainer.progress.best_epoch
 
 
@@ -65,8 +65,8 @@ def test_a_state_of_before_goes_on():
     saved = {"total_steps": 10, "best_accuracy": 0.99, "best_loss": 0.2, "epoch_sums": [8.0, 1.0, 7.0]}
     old = Progress.from_dict(saved)  # knew no highest accuracy and no other figures
     trainer = Trainer(new_model(), stripes(), None, CONFIG)
-    trainer.progress = old
-    trainer.judge(tally(480, 0.1, 20.0))
+    trainer.state.progress = old
+    trainer.state.judge(tally(480, 0.1, 20.0))
     assert (old.best_epoch, old.highest_quality, old.stale_epochs) == (-1, 0.99, 1)
     assert is_better(tally(494, 0.1, 20.0), old, trainer.task)
 

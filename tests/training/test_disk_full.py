@@ -8,7 +8,7 @@ from pkgutil import resolve_name
 import numpy as np
 import pytest
 
-from test_files import LEFT, one_sentence
+from test_storage import LEFT, one_sentence
 from torchcaps.cli import main
 from torchcaps.training.checkpoint import load_latest
 from training.test_engine import stripes

@@ -225,7 +225,7 @@ def test_norms_remember_what_the_final_weights_make_of_the_data(ema):
     """Running statistics would lag behind weights that move fast, and further behind averaged ones."""
     trainer = Trainer(new_model(), stripes(), None, replace(CONFIG, epochs=1, ema=ema))
     trainer.run()
-    model, batches = trainer.plain_model, trainer.batches
+    model, batches = trainer.state.model, trainer.batches
     remembered = {name: buffer.clone() for name, buffer in model.named_buffers()}
     with fresh_statistics(model), torch.no_grad():
         for step in range(batches.steps_per_epoch):
@@ -259,9 +259,9 @@ def test_steps_that_fit_into_a_time(monkeypatch):
     trainer = Trainer(new_model(), stripes(), None, CONFIG)
     clock = iter(range(1000))
     monkeypatch.setattr("torchcaps.training.engine.time.monotonic", lambda: float(next(clock)))
-    before = {name: tensor.clone() for name, tensor in trainer.plain_model.state_dict().items()}
+    before = {name: tensor.clone() for name, tensor in trainer.state.model.state_dict().items()}
     assert trainer.count_steps(105.5) == 100  # each trial takes a second, and five percent are kept back
-    assert all(torch.equal(before[name], tensor) for name, tensor in trainer.plain_model.state_dict().items())
+    assert all(torch.equal(before[name], tensor) for name, tensor in trainer.state.model.state_dict().items())
 
 
 def test_early_stopping_and_best_weights(tmp_path):
@@ -340,12 +340,12 @@ def test_mixed_precision_trains():
 
 def test_a_loss_scale_is_saved_and_restored(tmp_path):
     trainer = Trainer(new_model(), stripes(), None, CONFIG, folder=tmp_path)
-    trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=128.0)
+    trainer.state.scaler = torch.amp.GradScaler("cpu", init_scale=128.0)
     trainer.save()
     again = Trainer(new_model(), stripes(), None, CONFIG, folder=tmp_path)
-    again.accelerator.scaler = torch.amp.GradScaler("cpu")
-    again.restore()
-    assert again.accelerator.scaler.get_scale() == 128.0
+    again.state.scaler = torch.amp.GradScaler("cpu")
+    assert again.state.restore(tmp_path, CONFIG, is_main=True)
+    assert again.state.scaler.get_scale() == 128.0
 
 
 def test_the_best_weights_have_the_temperature_they_were_chosen_with(tmp_path):

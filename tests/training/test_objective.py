@@ -80,5 +80,5 @@ def test_a_plateau_halves_the_rate():
     tally = Tally(torch.tensor([10.0, 5.0, 7.0, 0.0, 0.0], dtype=torch.float64), ("accuracy",))
     for epochs, factor in ((1, 1.0), (3, 0.5), (3, 0.25)):  # the first is the best
         for _ in range(epochs):
-            trainer.judge(tally)
+            trainer.state.judge(tally)
         assert trainer.progress.plateau_factor == factor

@@ -10,7 +10,7 @@ import tyro
 from torchcaps.data.text.tables import Columns
 
 if TYPE_CHECKING:
-    from torchcaps.data import LabelledSet
+    from torchcaps.data import DataSet, LabelledSet
     from torchcaps.models import Model
     from torchcaps.runs import RunConfig
 
@@ -82,6 +82,21 @@ def columns_of(config: "RunConfig | None", given: Columns) -> Columns:
     return replace(own, **(named | {"header": given.header and own.header}))
 
 
+def load_images(name: str, columns: Columns, model: "Model") -> "DataSet":
+    """Data for a model of images, at its size."""
+    from torchcaps.data import load_data
+    from torchcaps.data.load import is_image_folder
+
+    return load_data(name, image_size=model.preprocessing.image_size if is_image_folder(name) else None)
+
+
+def load_texts(name: str, columns: Columns, model: "Model") -> "DataSet":
+    """Data for a model of texts, with its classes."""
+    from torchcaps.data import text
+
+    return text.load_texts(name, columns, model.labels)
+
+
 def load_part(name: str, columns: Columns, model: "Model", *, is_asked_for: bool) -> "tuple[LabelledSet, bool]":
     """The test part of a dataset, its classes numbered as the model's; of one that was asked for and has none, all.
 
@@ -91,16 +106,10 @@ def load_part(name: str, columns: Columns, model: "Model", *, is_asked_for: bool
     from rich.console import Console
 
     from torchcaps.cli.notices import notices
-    from torchcaps.data import load_data
     from torchcaps.data.labels import with_classes
-    from torchcaps.data.load import is_image_folder
-    from torchcaps.data.text import load_texts
 
     with notices(Console(stderr=True)):
-        if model.kind == "text":
-            data = load_texts(name, columns, model.labels)
-        else:
-            data = load_data(name, image_size=model.preprocessing.image_size if is_image_folder(name) else None)
+        data = {"image": load_images, "text": load_texts}[model.kind](name, columns, model)
     if data.train.kind != model.kind:
         raise ValueError(f"the model takes {model.kind}s, which {name} is not")
     if data.test is None and not is_asked_for:

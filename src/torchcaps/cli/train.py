@@ -11,6 +11,7 @@ from torchcaps.data.augment import Augmentation
 from torchcaps.data.text import TextOptions
 from torchcaps.training.config import TrainingConfig
 
+TO_PREDICT = {"image": "IMAGE.png", "text": "--text TEXT --explain"}  # an example of each kind of input
 PYTHON_VALUES = {"True": "true", "False": "false", "None": "null"}
 
 
@@ -149,11 +150,10 @@ def new_folder(name: str) -> Path:
 
 def report_result(console, config, folder: Path, result: dict[str, Any]) -> None:
     """What to look at and try next; the last line is the figure."""
-    is_text = "text" in result["kind"]
     modules = ",".join(dict.fromkeys(name.partition(":")[0] for name in named_code(config).values()))
     command = f"TORCHCAPS_TRUST={modules} torchcaps" if modules else "torchcaps"
     tries = [f"{command} evaluate {folder}"] if "accuracy" in result else []
-    tries.append(f"{command} predict {folder} {'--text TEXT --explain' if is_text else 'IMAGE.png'}")
+    tries.append(f"{command} predict {folder} {TO_PREDICT[result['kind']]}")
     lines = [f"report: {folder / 'report.png'}"] if "accuracy" in result else []
     lines += [f"next:   {tries[0]}", *(f"        {line}" for line in tries[1:])]
     if "accuracy" not in result:

@@ -24,6 +24,7 @@ from torchcaps.runs import CONFIG, ENVIRONMENT, RESULT, RunConfig, new_model, sa
 from torchcaps.storage import lock_folder, write_json
 from torchcaps.training import Event
 from torchcaps.training.engine import Trainer
+from torchcaps.training.evaluation import settle_statistics
 from torchcaps.viz.courses import Course, courses
 
 COURSE = "course.json"
@@ -54,9 +55,10 @@ class Recorder(Trainer):
         done, total = self.progress.step, self.progress.total_steps
         is_due = done * NUM_LOOKS // total > (done - 1) * NUM_LOOKS // total
         if is_due and self.accelerator.is_main_process:
-            self.settle_statistics()
+            model = self.state.evaluated_model
+            settle_statistics(model, self.batches, self.progress.epoch, self.parts)
             # a run that goes on from an older checkpoint comes by here again and writes the same
-            errors = {name: error(self.evaluated_model, part) for name, part in self.parts_seen.items()}
+            errors = {name: error(model, part) for name, part in self.parts_seen.items()}
             self.looks[done] = {"step": done} | errors
             write_json(self.path, {"looks": list(self.looks.values())})
 

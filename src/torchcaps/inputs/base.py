@@ -1,12 +1,20 @@
 """What every kind of input answers to: models, training, predictor and export know no more of images and texts."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 from torchcaps.inputs.source import Examples, Source
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+class Taken(NamedTuple):
+    """What a model, or a file with its preprocessing inside, takes: name, shape of one input, and type."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
 
 
 class Inputs(Protocol):
@@ -40,6 +48,18 @@ class Inputs(Protocol):
 
     def crops(self, raw: Any, num: int, /) -> "Tensor":
         """Several views of each input, (n, num, ...), for answers that average over them."""
+        ...
+
+    def taken(self) -> Taken:
+        """What the model takes, prepared and stacked."""
+        ...
+
+    def taken_raw(self, size: tuple[int, int] | None = None, /) -> Taken:
+        """What raw inputs are, of images of a size, where the preparation can be part of an exported file."""
+        ...
+
+    def steps(self) -> dict[str, Any]:
+        """What has to be done to raw inputs, for those who do it without this package: `to_dict` and more."""
         ...
 
     def to_dict(self) -> dict[str, Any]:

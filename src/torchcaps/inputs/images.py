@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from torchcaps.checks import check_choice, check_count
+from torchcaps.inputs.base import Taken
 from torchcaps.inputs.source import Examples, Source
 
 __all__ = ["Preprocessing"]
@@ -133,6 +134,18 @@ class Preprocessing:
         """Raw images cut into parts of at most `size`, each with its place among them."""
         for start in range(0, len(images), size):
             yield slice(start, start + size), images[start : start + size]
+
+    def taken(self) -> Taken:
+        """Prepared images: float32 (C, H, W)."""
+        return Taken("images", self.output_shape, "float32")
+
+    def taken_raw(self, size: tuple[int, int] | None = None) -> Taken:
+        """Raw images of a size, by default that to which they are resized: uint8 (h, w, c)."""
+        return Taken("images", (*(size or self.image_size), self.channels), "uint8")
+
+    def steps(self) -> dict[str, Any]:
+        """The options."""
+        return self.to_dict()
 
     def to_dict(self) -> dict[str, Any]:
         """The options as JSON knows them."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 import numpy as np
 
 from torchcaps.checks import check_choice, check_count
+from torchcaps.inputs.base import Taken
 from torchcaps.inputs.source import Examples, Source
 
 if TYPE_CHECKING:
@@ -181,6 +182,18 @@ class TextEncoding:
     def crops(self, texts: Sequence[str], num: int) -> NoReturn:
         """Refused."""
         raise ValueError("crops are for images; a text is read as a whole")
+
+    def taken(self) -> Taken:
+        """The numbers of the tokens of a text, padded to the greatest length: int64 (T,)."""
+        return Taken("tokens", (self.max_length,), "int64")
+
+    def taken_raw(self, size: tuple[int, int] | None = None) -> NoReturn:
+        """Refused: there are no strings in such files."""
+        raise ValueError("preprocessing of texts cannot be inside a file: the model takes tokens")
+
+    def steps(self) -> dict[str, Any]:
+        """The options, and which numbers stand for what."""
+        return self.to_dict() | {"padding": PAD, "unknown": UNKNOWN, "first_word": NUM_SPECIAL}
 
     def to_dict(self) -> dict[str, Any]:
         """The options as JSON knows them; no word holds a space, so that the vocabulary is one line."""

@@ -11,7 +11,8 @@ from torchcaps.inputs.source import Source
 from torchcaps.models.saving import SavedModel
 from torchcaps.models.stems import stem_window
 from torchcaps.routing import RoutingResult
-from torchcaps.tasks import ModelOutput, classification
+from torchcaps.tasks import classification
+from torchcaps.tasks.task import ModelOutput
 from torchcaps.windows import GridWindow
 
 
