@@ -16,10 +16,10 @@ from torchcaps.export import METADATA, ExportError, export_model
 from torchcaps.inputs.images import Preprocessing
 from torchcaps.inputs.texts import TextEncoding
 from torchcaps.models import create_model, list_models
-from torchcaps.nn.routing import ROUTINGS
+from torchcaps.routing import routing_names
 
 TEXTS = [("text-cnn", {}), ("text-no-routing", {})]
-TEXTS += [(name, {"routing": routing}) for name in ("text-capsule-a", "text-capsule-b") for routing in sorted(ROUTINGS)]
+TEXTS += [(name, {"routing": routing}) for name in ("text-capsule-a", "text-capsule-b") for routing in routing_names()]
 
 ALONE = """
 import sys

@@ -72,6 +72,13 @@ def test_imports_point_one_way():
             assert FLOORS[imported] < FLOORS[room], f"{path.relative_to(ROOT)} imports torchcaps.{imported}"
 
 
+def test_pictures_only_draw():
+    """What is drawn is computed elsewhere: neither tensors nor models come into a picture's file."""
+    for path in (SOURCE / "viz").glob("*.py"):
+        assert imported_rooms(path) <= {"viz", "inspection", "data"}, path
+        assert not re.search(r"^\s*(import|from) torch\b", path.read_text(), re.MULTILINE), path
+
+
 def test_kernels_never_import_the_specification():
     kernels = [*SOURCE.glob("native/*.py"), *SOURCE.glob("routing/ops/*.py"), *SOURCE.glob("routing/*/lowering.py")]
     assert len(kernels) > 10

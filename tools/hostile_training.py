@@ -28,8 +28,8 @@ from torchcaps.data.text import TextOptions
 from torchcaps.environment import environment
 from torchcaps.inputs.texts import TextNotice
 from torchcaps.models import Model, create_model, list_models
-from torchcaps.nn.routing import ROUTINGS
 from torchcaps.predictor import Predictor
+from torchcaps.routing import routing_names
 from torchcaps.storage import write_json
 from torchcaps.training import Diverged, TrainingConfig, fit
 from torchcaps.training.text import new_text_model
@@ -190,7 +190,7 @@ def cases(names: list[str]) -> list[tuple[str, str | None, str, Setting]]:
     for name in names:
         found += [(name, None, title, setting) for title, setting in SETTINGS.items()]
         if takes_routing(name):
-            found += [(name, routing, title, SETTINGS[title]) for routing in ROUTINGS for title in ROUTED]
+            found += [(name, routing, title, SETTINGS[title]) for routing in routing_names() for title in ROUTED]
             found.append((name, "kmeans", "inverse temperature to 1e6", SHARP))
     return found
 

@@ -39,13 +39,13 @@ import numpy as np
 from hostile_clients import LOST, PARTS, PATIENCE, Broken, Call, Kind, Question, Target, good, whole
 
 from torchcaps.data import load_data
+from torchcaps.data.showing import even_choice as choose_examples
 from torchcaps.environment import environment
 from torchcaps.explorer import Explorer
 from torchcaps.predictor import Predictor
 from torchcaps.service import Limits, shipped_models
 from torchcaps.service.images import to_base64
 from torchcaps.service.service import answers
-from torchcaps.viz.contact_sheet import choose as choose_examples
 
 COMMANDS = {
     "explore": (("explore", "--no-browser"), signal.SIGINT, (130, 0)),

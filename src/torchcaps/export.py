@@ -24,6 +24,7 @@ from torchcaps.checks import check_choice
 from torchcaps.inputs.base import Taken
 from torchcaps.models import Model
 from torchcaps.routing import use_backend
+from torchcaps.routing.backend import REFERENCE
 from torchcaps.storage import whole_file
 
 OUTPUTS = ("probabilities", "scores")
@@ -126,7 +127,7 @@ def export_model(
     classifier = Classifier(model, include_preprocessing=include_preprocessing).eval()
     description = _describe(model, taken, None if include_preprocessing else inputs.steps())
     with whole_file(path) as temporary:
-        with torch.no_grad(), use_backend("reference"), _quiet():
+        with torch.no_grad(), use_backend(REFERENCE), _quiet():
             program = torch.export.export(
                 classifier, (torch.from_numpy(_inputs(description, 2)),), dynamic_shapes=({0: Dim("batch")},)
             )

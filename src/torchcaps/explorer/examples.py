@@ -4,6 +4,7 @@ import numpy as np
 
 from torchcaps.data import ImageSet, TextSet
 from torchcaps.data.load import EMBEDDED
+from torchcaps.data.showing import even_choice
 from torchcaps.data.text import SOURCES as TEXT_SOURCES
 from torchcaps.data.toys.shapes import CATEGORIES
 from torchcaps.explorer.results import Example
@@ -12,7 +13,6 @@ from torchcaps.inputs.texts import TextEncoding, is_chinese
 from torchcaps.models import Model
 from torchcaps.service.held_out import held_out, test_part
 from torchcaps.service.images import raw_picture
-from torchcaps.viz.contact_sheet import choose
 
 NUM_EXAMPLES = 20
 LENGTHS = range(20, 160)  # characters of texts that are shown
@@ -61,7 +61,7 @@ def _images(model: Model) -> list[Example]:
         return []
     wanted = model.preprocessing.channels
     examples = []
-    for number in choose(part, NUM_EXAMPLES):
+    for number in even_choice(part, NUM_EXAMPLES):
         image = np.asarray(part.images[number])
         if image.ndim == 3 and image.shape[2] == 2:  # of two cameras a model may have one
             image = image[..., :wanted]

@@ -1,12 +1,15 @@
 """How a question about an image differs from one about a text: one object for each kind of input."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from torchcaps.inputs.images import Preprocessing
 from torchcaps.inputs.texts import TOKENISERS, TextEncoding, is_chinese
+from torchcaps.inspection import WordRouting, find_routes
+from torchcaps.inspection.words import named
+from torchcaps.models import ModelOutput
 from torchcaps.predictor import Predictor
 from torchcaps.service.explaining import places_of, tree_of
 from torchcaps.service.images import raw_picture
@@ -14,6 +17,7 @@ from torchcaps.service.refusals import Refusal
 from torchcaps.service.requests import MAX_TEXT
 from torchcaps.service.results import ImageSize, Word
 
+Tell = Callable[[int], dict[str, Any]]  # from a class to fields of an Explanation
 Image = np.ndarray | bytes  # uint8 (h, w) or (h, w, c), or a PNG file
 
 
@@ -36,8 +40,8 @@ class Questions(Protocol):
         """What the card of a model says about its inputs."""
         ...
 
-    def explain(self, predictor: Predictor, raw: Any, class_index: int, /, *, has_tree: bool) -> dict[str, Any]:
-        """What in an input speaks for a class: fields of an Explanation."""
+    def explain(self, predictor: Predictor, raw: Any, /, *, has_tree: bool) -> tuple[ModelOutput, Tell]:
+        """What the model says and, from the same forward pass, what in the input speaks for a class."""
         ...
 
 
@@ -64,12 +68,21 @@ class ImageQuestions:
         size = ImageSize(channels=inputs.channels, height=height, width=width)
         return {"kind": "image", "input": size, "language": None}
 
-    def explain(self, predictor: Predictor, raw: np.ndarray, class_index: int, *, has_tree: bool) -> dict[str, Any]:
+    def explain(self, predictor: Predictor, raw: np.ndarray, *, has_tree: bool) -> tuple[ModelOutput, Tell]:
         """Places of the image and, of a model that has one, the parse tree."""
-        model = predictor.model
-        prepared_CHW = model.preprocessing(raw)[0]
-        tree = tree_of(model, prepared_CHW, class_index) if has_tree else None
-        return {"places": places_of(model, prepared_CHW, class_index), "tree": tree}
+        try:
+            routes = find_routes(predictor.model, predictor.model.preprocessing(raw)[0], return_trace=True)
+        except ValueError as error:  # of a model of a user's own, which may not tell all that is asked for
+            raise Refusal(str(error)) from error
+
+        def tell(class_index: int) -> dict[str, Any]:
+            try:
+                tree = tree_of(routes, class_index) if has_tree else None
+                return {"places": places_of(routes, class_index), "tree": tree}
+            except ValueError as error:
+                raise Refusal(str(error)) from error
+
+        return routes.output, tell
 
 
 class TextQuestions:
@@ -100,10 +113,15 @@ class TextQuestions:
         """The language of the vocabulary."""
         return {"kind": "text", "input": None, "language": "zh" if is_chinese(inputs.vocabulary[:1000]) else "en"}
 
-    def explain(self, predictor: Predictor, raw: list[str], class_index: int, *, has_tree: bool) -> dict[str, Any]:
+    def explain(self, predictor: Predictor, raw: list[str], *, has_tree: bool) -> tuple[ModelOutput, Tell]:
         """What each word says."""
-        reasons = predictor.explain(raw, [class_index])[0]
-        return {"words": [Word(word=word, value=round(value, 6)) for word, value in reasons]}
+        words = WordRouting(predictor.model, predictor.model.preprocessing(raw))
+
+        def tell(class_index: int) -> dict[str, Any]:
+            reasons = named(predictor.model, raw[0], words.values([class_index])[0])
+            return {"words": [Word(word=word, value=round(value, 6)) for word, value in reasons]}
+
+        return words.output, tell
 
 
 QUESTIONS: dict[str, Questions] = {Preprocessing.kind: ImageQuestions(), TextEncoding.kind: TextQuestions()}

@@ -96,15 +96,16 @@ class Service:
         """Where in the image, or from which words, the votes for a class come; by default for the winner."""
         predictor = self.find(model, "explain")
         raw = read_question(predictor, image=image, text=text)
-        said = answer(predictor, predictor.run(raw))
-        chosen = self.check_class(predictor, said.best if class_index is None else class_index)
         has_tree = "tree" in abilities(predictor)
+        output, tell = QUESTIONS[predictor.kind].explain(predictor, raw, has_tree=has_tree)
+        said = answer(predictor, output)
+        chosen = self.check_class(predictor, said.best if class_index is None else class_index)
         return Explanation(
             model=model,
             class_index=chosen,
             label=predictor.labels[chosen],
             score=round(float(said.scores[chosen]), 6),
-            **QUESTIONS[predictor.kind].explain(predictor, raw, chosen, has_tree=has_tree),
+            **tell(chosen),
         )
 
     @timed

@@ -60,11 +60,6 @@ export const ENGLISH = {
   routingLead: "Each small capsule votes for the pose of every class. Routing listens to votes that agree: large dots are "
     + "heard, small ones are not, and each centre moves to where its votes meet.",
   routing: "Routing",
-  "routing-dynamic": "dynamic",
-  "routing-em": "EM",
-  "routing-entropy": "entropy",
-  "routing-kmeans": "K-Means",
-  "routing-uniform": "uniform (none)",
   iterations: "Iterations",
   compareWith: "Compare with",
   nothing: "nothing",

@@ -60,11 +60,6 @@ export const CHINESE = {
 
   routingLead: "每个小胶囊都为每一类的姿态投票。路由只听取彼此一致的票：圆点大的被听取，小的不被听取，每个中心都移向票聚集的地方。",
   routing: "路由算法",
-  "routing-dynamic": "动态路由",
-  "routing-em": "EM 路由",
-  "routing-entropy": "熵正则路由",
-  "routing-kmeans": "K-Means 路由",
-  "routing-uniform": "均匀（不路由）",
   iterations: "迭代次数",
   compareWith: "对比",
   nothing: "不对比",

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from torchcaps.inspection import ParseNode, find_routes, parse_tree
+from torchcaps.inspection.parse_tree import strongest_children
 from torchcaps.models import create_model
-from torchcaps.viz import ParseNode, parse_tree, parse_tree_page
-from torchcaps.viz.parse_page import DIMMED, place_columns
-from torchcaps.viz.parse_tree import LAYERS, strongest_children
+
+LAYERS = ("primary", "conv1", "conv2", "class_capsules")
 
 
 def new_model(**routing_options):
@@ -36,7 +37,7 @@ def walk(node: ParseNode) -> Iterator[ParseNode]:
 
 
 def test_the_root_is_the_answer_and_every_layer_follows(model, image):
-    root = parse_tree(model, image, breadth=(2, 3, 2))
+    root = parse_tree(find_routes(model, image), breadth=(2, 3, 2)).root
     scores = model(image[None]).scores[0]
     assert root.type == int(scores.argmax())
     assert root.activation == pytest.approx(scores.max().item(), abs=1e-5)
@@ -50,7 +51,7 @@ def test_the_root_is_the_answer_and_every_layer_follows(model, image):
 
 
 def test_shares_and_couplings_are_those_of_the_routing(model, image):
-    root = parse_tree(model, image, chosen=1)
+    root = parse_tree(find_routes(model, image), chosen=1).root
     children = model.conv2(model.conv1(model.primary(model.features(image[None]))))
     coupling = model.class_capsules.route(children).coupling[0, :, 1]
     given = (coupling * children.activations.flatten()).detach()
@@ -64,7 +65,7 @@ def test_shares_and_couplings_are_those_of_the_routing(model, image):
 
 def test_where_all_couplings_are_alike_votes_hang_on_the_parents_they_fit(image):
     model = new_model(num_iterations=1)
-    root = parse_tree(model, image, chosen=1, breadth=(3, 2, 2))
+    root = parse_tree(find_routes(model, image), chosen=1, breadth=(3, 2, 2)).root
     children = model.conv2(model.conv1(model.primary(model.features(image[None]))))
     assert model.class_capsules.route(children).coupling.unique().numel() == 1
     fit = new_model(num_iterations=2).class_capsules.route(children).coupling[0, :, 1].detach()
@@ -76,7 +77,7 @@ def test_where_all_couplings_are_alike_votes_hang_on_the_parents_they_fit(image)
 
 
 def test_convolutional_couplings_are_found_in_their_windows(model, image):
-    root = parse_tree(model, image)
+    root = parse_tree(find_routes(model, image)).root
     children = model.conv1(model.primary(model.features(image[None])))
     result = model.conv2.route(children)
     for parent in root.children:
@@ -87,9 +88,9 @@ def test_convolutional_couplings_are_found_in_their_windows(model, image):
 
 
 def test_windows_are_those_of_the_convolutions(model, image):
-    primary = next(node for node in walk(parse_tree(model, image)) if node.layer == "primary")
+    primary = next(node for node in walk(parse_tree(find_routes(model, image)).root) if node.layer == "primary")
     assert primary.window == (2 * primary.row, 2 * primary.column, 5, 5)
-    for node in walk(parse_tree(model, image)):
+    for node in walk(parse_tree(find_routes(model, image)).root):
         if node.layer == "conv1":
             assert node.window == (4 * node.row, 4 * node.column, 9, 9)
         if node.layer == "conv2":
@@ -103,7 +104,7 @@ def test_windows_are_those_of_the_convolutions(model, image):
 def test_a_border_of_zeros_is_not_part_of_the_image():
     torch.manual_seed(0)
     small = create_model("matrix-capsnet-small", image_shape=(1, 9, 9), num_classes=2, types=(2, 2, 2))
-    for node in walk(parse_tree(small, torch.rand(1, 9, 9))):
+    for node in walk(parse_tree(find_routes(small, torch.rand(1, 9, 9))).root):
         top, left, height, width = node.window
         assert min(top, left, height, width) >= 0
         assert max(top + height, left + width) <= 9
@@ -125,40 +126,19 @@ def test_of_each_place_the_strongest_child_is_kept():
 
 
 def test_a_tree_is_json(model, image):
-    root = parse_tree(model, image)
-    again = json.loads(json.dumps(root.to_dict()))
-    assert again["children"][0]["window"] == list(root.children[0].window)
-    assert again["children"][0]["share"] == root.children[0].share
-
-
-def test_a_page_shows_what_every_capsule_sees(model, image):
-    root = parse_tree(model, image)
-    nodes = list(walk(root))
-    figure = parse_tree_page(root, image.numpy())
-    page, *thumbnails = figure.axes
-    assert len(thumbnails) == len(nodes)
-    assert len(page.lines) == len(nodes) - 1
-    for axes, node in zip(thumbnails, nodes, strict=True):
-        top, left, height, width = node.window
-        shown = np.asarray(axes.get_images()[0].get_array())
-        expected = DIMMED * image[0].numpy()
-        expected[top : top + height, left : left + width] /= DIMMED
-        assert np.allclose(shown, expected, atol=1e-6)
-    assert any(text.get_text().startswith(f"{root.label}: {root.activation:.2f}") for text in page.texts)
-
-
-def test_leaves_stand_side_by_side(model, image):
-    root = parse_tree(model, image)
-    places: dict[int, float] = {}
-    leaves = [node for node in walk(root) if not node.children]
-    assert place_columns(root, places, 0) == len(leaves)
-    assert [places[id(node)] for node in leaves] == [number + 0.5 for number in range(len(leaves))]
+    tree = parse_tree(find_routes(model, image))
+    assert tree.layers == LAYERS
+    first = json.loads(json.dumps(tree.to_dict()))["root"]["children"][0]
+    assert first["window"] == list(tree.root.children[0].window)
+    assert first["share"] == tree.root.children[0].share
 
 
 def test_what_has_no_tree(model, image):
-    with pytest.raises(ValueError, match="cnn-small has no layers of matrix capsules"):
-        parse_tree(create_model("cnn-small", image_shape=(2, 28, 28), num_classes=3), torch.rand(2, 28, 28))
+    small = create_model("capsnet-small", image_shape=(2, 28, 28), num_classes=3)
+    with pytest.raises(ValueError, match="capsnet-small has one routed layer; a tree needs two"):
+        parse_tree(find_routes(small, torch.rand(2, 28, 28)))
+    routes = find_routes(model, image)
     with pytest.raises(ValueError, match="chosen must be between 0 and 2, got 3"):
-        parse_tree(model, image, chosen=3)
+        parse_tree(routes, chosen=3)
     with pytest.raises(ValueError, match="breadth must be 3 positive integers"):
-        parse_tree(model, image, breadth=(2, 2))
+        parse_tree(routes, breadth=(2, 2))

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from torchcaps.viz.routed import ClassRouting
+from torchcaps.inspection.routed import ClassRouting
 
 
 class VotePlane(NamedTuple):
@@ -34,7 +34,7 @@ def vote_plane(routed: ClassRouting, classes: Sequence[int], most: int) -> VoteP
     """Place the votes for some classes in the plane.
 
     Args:
-        routed: one image on its way into the classes.
+        routed: one input on its way into the classes.
         classes: numbers of the classes.
         most: keep this many children, those with the longest votes; axes and centres are those of all.
     """

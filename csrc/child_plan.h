@@ -12,7 +12,7 @@
 #include "votes.h"
 
 namespace torchcaps {
-namespace em {
+namespace by_child {
 
 struct Sight {  // a window and the slot in which it sees the first child of a unit
   int32_t window, slot;
@@ -72,5 +72,5 @@ Plan::Plan(const Votes<T>& votes) {
                    [](const Unit& a, const Unit& b) { return a.transform < b.transform; });
 }
 
-}  // namespace em
+}  // namespace by_child
 }  // namespace torchcaps

@@ -3,7 +3,6 @@
 #include "simd.h"
 
 namespace torchcaps {
-namespace em {
 
 struct Add {
   template <class V>
@@ -68,5 +67,4 @@ inline void combine_lanes(const Vec<T>* rows, int count, Combine combine, T* res
   for (int k = 0; i + k < count; k++) result[i + k] = found[k];
 }
 
-}  // namespace em
 }  // namespace torchcaps

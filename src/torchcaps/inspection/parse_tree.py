@@ -1,4 +1,4 @@
-"""The parse tree of an image through a matrix network: which parts make up the class, layer by layer."""
+"""The parse tree of an image: which parts make up the class, layer by layer."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -8,16 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchcaps.capsules import Capsules
-from torchcaps.models import Model
-from torchcaps.models.matrix import MatrixCapsNet
-from torchcaps.nn import CapsuleLayer, EMRouting
+from torchcaps.inspection.origins import seen_window
+from torchcaps.inspection.routed import with_iterations
+from torchcaps.inspection.routes import Routes
+from torchcaps.models import ImageModel
+from torchcaps.nn import EMRouting, Routing
 from torchcaps.routing import RoutingResult
-from torchcaps.viz.origins import seen_through
-from torchcaps.viz.routed import with_iterations
+from torchcaps.windows import GridWindow
 
-LAYERS = ("primary", "conv1", "conv2", "class_capsules")  # from the image to the classes
-BREADTH = (3, 2, 2)  # children that are kept of a class, of a capsule of conv2, of one of conv1
+FIRST = "primary"  # name of the layer of the first capsules
+BREADTH_OF_CLASS, BREADTH = 3, 2  # children that are kept of a class, and of any other capsule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class ParseNode:
     """A capsule of an image and the strongest of its children.
 
     Attributes:
-        layer: one of LAYERS.
+        layer: one of the layers of the tree.
         row, column: place in the map of its layer, 0 for a class.
         type: number of its type; of a class, its number.
         label: name of a class, else "".
@@ -48,16 +48,27 @@ class ParseNode:
     window: tuple[int, int, int, int]
     children: tuple["ParseNode", ...]
 
+
+@dataclass(frozen=True, kw_only=True)
+class ParseTree:
+    """Which parts make up a class.
+
+    Attributes:
+        layers: names, from the first capsules to the classes.
+        root: the class.
+    """
+
+    layers: tuple[str, ...]
+    root: ParseNode
+
     def to_dict(self) -> dict[str, Any]:
         """The tree as JSON can hold it."""
         return asdict(self)
 
 
 @torch.inference_mode()
-def parse_tree(
-    model: Model, image: Tensor, *, chosen: int | None = None, breadth: Sequence[int] = BREADTH
-) -> ParseNode:
-    r"""From a class down to the primary capsules, always along the strongest couplings.
+def parse_tree(routes: Routes, *, chosen: int | None = None, breadth: Sequence[int] | None = None) -> ParseTree:
+    r"""From a class down to the first capsules, always along the strongest couplings.
 
     What a child i gives to a parent j is :math:`c_{ij} a_i`, its coupling times its activation. From the class
     downwards every capsule hangs on that parent of the tree to which it gives most, and every parent keeps those that
@@ -65,17 +76,15 @@ def parse_tree(
     all couplings alike, those count that the next E-step would give: to which parents the votes fit.
 
     Args:
-        model: a matrix network.
-        image: (C, H, W), after preprocessing.
+        routes: one image on its way through at least two routed layers, convolutional ones below the classes.
         chosen: number of the class at the root; by default the most active.
-        breadth: how many children are kept of a class, of a capsule of the layer below, of one of the layer below that.
+        breadth: how many children are kept of a class, of a capsule of the layer below, and so on; by default
+            3, then 2.
     """
-    if not isinstance(model, MatrixCapsNet):
-        raise ValueError(f"{model.name} has no layers of matrix capsules to climb down; use matrix-capsnet-small")
-    if len(breadth) != len(LAYERS) - 1 or not all(isinstance(most, int) and most >= 1 for most in breadth):
-        raise ValueError(f"breadth must be {len(LAYERS) - 1} positive integers, got {breadth!r}")
-    model.eval()
-    layers = routed_layers(model, image)
+    layers = routed_layers(routes)
+    breadth = (BREADTH_OF_CLASS, *[BREADTH] * (len(layers) - 2)) if breadth is None else breadth
+    if len(breadth) != len(layers) - 1 or not all(isinstance(most, int) and most >= 1 for most in breadth):
+        raise ValueError(f"breadth must be {len(layers) - 1} positive integers, got {breadth!r}")
     activations_J = layers[-1].activations
     root = int(activations_J.argmax()) if chosen is None else chosen
     if not 0 <= root < len(activations_J):
@@ -84,14 +93,16 @@ def parse_tree(
     for above, below, most in zip(layers[:0:-1], layers[-2::-1], breadth, strict=True):
         num_types = below.activations.shape[-1]
         found.append(strongest_children(above.coupling, below.activations.ravel(), list(found[-1]), most, num_types))
+    model = routes.model
+    assert isinstance(model, ImageModel)
     children: dict[int, list[ParseNode]] = {}
-    for depth, (layer, links) in enumerate(zip(layers, reversed(found), strict=True)):
+    for layer, links in zip(layers, reversed(found), strict=True):
         nodes: dict[int, list[ParseNode]] = {}
         for number, link in links.items():  # of one parent from the greatest share to the least
-            node = new_node(model, LAYERS[depth], layer, number, link, children.get(number, []))
+            node = new_node(model, layer, number, link, children.get(number, []))
             nodes.setdefault(link.parent, []).append(node)
         children = nodes
-    return children[-1][0]
+    return ParseTree(layers=tuple(layer.name for layer in layers), root=children[-1][0])
 
 
 @dataclass(frozen=True)
@@ -99,11 +110,15 @@ class RoutedLayer:
     """The capsules of one image in one layer and their couplings with those below.
 
     Attributes:
+        name: of the layer.
         activations: (H, W, types), or (J,) of the classes.
-        coupling: (children, capsules), 0 where a capsule does not see a child; of the primary capsules None.
+        window: what a place sees of the image; None of the classes.
+        coupling: (children, capsules), 0 where a capsule does not see a child; of the first capsules None.
     """
 
+    name: str
     activations: np.ndarray
+    window: GridWindow | None
     coupling: np.ndarray | None
 
 
@@ -116,31 +131,35 @@ class Link:
     share: float
 
 
-def routed_layers(model: MatrixCapsNet, image: Tensor) -> list[RoutedLayer]:
-    """Route one image through the network; the layers from the primary capsules to the classes."""
-    children = model.primary(model.features(model.pad(image[None].to(next(model.parameters()).device))))
-    layers = [RoutedLayer(children.activations[0].cpu().numpy(), None)]
-    for name in LAYERS[1:]:
-        layer = getattr(model, name)
-        result = layer.route(children)
-        windows = layer.votes(children).windows
-        seen_PS = None if windows is None else windows.children().numpy()
-        num_children = children.activations[0].numel()
-        coupling = telling_coupling(layer, children, result)
-        layers.append(RoutedLayer(result.capsules.activations[0].cpu().numpy(), flat(coupling, seen_PS, num_children)))
-        children = result.capsules
+def routed_layers(routes: Routes) -> list[RoutedLayer]:
+    """The layers of a network from the first capsules to the classes, as they were routed."""
+    results, name = routes.results, routes.model.name
+    if len(results) < 2:
+        raise ValueError(f"{name} has one routed layer; a tree needs two at least, as matrix-capsnet-small has them")
+    first = next(iter(results.values())).children
+    assert first is not None
+    layers = [RoutedLayer(FIRST, first.activations[0].cpu().numpy(), seen_window(routes, 0), None)]
+    for depth, (name_of_layer, result) in enumerate(results.items(), 1):
+        votes, children, below = result.votes, result.children, layers[-1].activations
+        assert votes is not None
+        assert children is not None
+        if children.activations.shape[1:] != below.shape or below.ndim != 3:
+            raise ValueError(f"{name} has layers that do not stand on each other's grid; a tree cannot be climbed down")
+        seen_PS = None if votes.windows is None else votes.windows.children().numpy()
+        coupling = flat(telling_coupling(routes.layer(name_of_layer).routing, result), seen_PS, votes.num_children)
+        window = None if depth == len(results) else seen_window(routes, depth)
+        layers.append(RoutedLayer(name_of_layer, result.capsules.activations[0].cpu().numpy(), window, coupling))
     return layers
 
 
-def telling_coupling(layer: CapsuleLayer, children: Capsules, result: RoutingResult) -> Tensor:
+def telling_coupling(routing: Routing, result: RoutingResult) -> Tensor:
     """The couplings of a routing; where all are alike, as EM with one iteration has them, those of its E-step.
 
     One iteration asks nobody which parent a vote fits. The E-step that would come next does.
     """
-    routing = layer.routing
     if not isinstance(routing, EMRouting) or routing.options.get("num_iterations") != 1:
         return result.coupling
-    return with_iterations(routing, 2)(layer.votes(children)).coupling
+    return with_iterations(routing, 2)(result.votes).coupling
 
 
 def flat(result_coupling: Tensor, seen_PS: np.ndarray | None, num_children: int) -> np.ndarray:
@@ -177,32 +196,23 @@ def strongest_children(
 
 
 def new_node(
-    model: MatrixCapsNet, name: str, layer: RoutedLayer, number: int, link: Link, children: Sequence[ParseNode]
+    model: ImageModel, layer: RoutedLayer, number: int, link: Link, children: Sequence[ParseNode]
 ) -> ParseNode:
     """The capsule of a layer with a flat number."""
-    is_class = layer.activations.ndim == 1
-    row, column, kind = (0, 0, number) if is_class else np.unravel_index(number, layer.activations.shape)
+    height, width = model.image_shape[1:]
+    row, column, kind, window = 0, 0, number, (0, 0, height, width)
+    if layer.window is not None:
+        row, column, kind = (int(place) for place in np.unravel_index(number, layer.activations.shape))
+        window = layer.window.at((row, column), (height, width))
     return ParseNode(
-        layer=name,
-        row=int(row),
-        column=int(column),
-        type=int(kind),
-        label=model.labels[number] if is_class else "",
+        layer=layer.name,
+        row=row,
+        column=column,
+        type=kind,
+        label=model.labels[number] if layer.window is None else "",
         activation=float(layer.activations.flat[number]),
         coupling=link.coupling,
         share=link.share,
-        window=(0, 0, *model.image_shape[1:]) if is_class else window_of(model, name, (int(row), int(column))),
+        window=window,
         children=tuple(children),
     )
-
-
-def window_of(model: MatrixCapsNet, name: str, place: tuple[int, int]) -> tuple[int, int, int, int]:
-    """(top, left, height, width) of the pixels that a capsule of a convolutional layer sees, within the image."""
-    window = seen_through(model, (model.conv1, model.conv2)[: LAYERS.index(name)])
-    corners, sizes = [], []
-    for axis, number in enumerate(place):
-        first = window.corner[axis] + number * window.step[axis]
-        start, end = max(first, 0), min(first + window.size[axis], model.image_shape[1 + axis])
-        corners.append(start)
-        sizes.append(max(end - start, 0))
-    return corners[0], corners[1], sizes[0], sizes[1]

@@ -10,7 +10,7 @@
 #include "votes.h"
 
 namespace torchcaps {
-namespace em {
+namespace by_child {
 
 template <int Rows, int Inner, int Outer>
 struct Shape {
@@ -202,5 +202,5 @@ inline void add_weight_gradient(const MatrixShape&, const T* pose, const Vec<T>*
   }
 }
 
-}  // namespace em
+}  // namespace by_child
 }  // namespace torchcaps
