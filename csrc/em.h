@@ -1,29 +1,24 @@
-// EM routing on votes that are never formed: options, layouts and the division of work.
+// EM routing on votes that are never formed: options and what is remembered of an iteration.
 //
-// SIMD lanes are parent types: J is padded to `vectors` registers. All per-window quantities lie as
-// [window][vector][entry] registers, so that the work on one register of parents touches contiguous memory.
-// What a window remembers of an iteration (for the backward and for couplings) is one record per register:
+// A window remembers (for the backward and for couplings) one record per register of parents:
 //
 //     mean[D]  variance[D]  logit  mass
 //
 // where a = sigmoid(logit) for the activations "mdl" and "entropy", a = exp(logit) for "mixing".
 #pragma once
 #include <cstdint>
-#include <limits>
 
-#include "simd.h"
-#include "votes.h"
+#include "child_context.h"
 
 namespace torchcaps {
 
 // Filled by Python through ctypes: field order and types are part of the ABI.
 template <class T>
 struct EmOptions {
-  enum Competition : int64_t { window = 0, global = 1, position = 2 };
   enum Activation : int64_t { mdl = 0, mixing = 1, entropy = 2 };
 
   int64_t iterations;       // T
-  int64_t competition;
+  int64_t competition;      // a CompetitionKind
   int64_t activation;
   int64_t scale_by_mass;    // costs are divided by the mean mass that a parent has at the start
   int64_t detach;           // couplings are constants for the gradient
@@ -33,31 +28,25 @@ struct EmOptions {
   const double* inverse_temperature;  // (T): of the E-step that follows M-step t; the last serves couplings alone
   const T* beta_a;          // (J)
   const T* beta_u;          // (J)
+  const T* initial_logits;  // (B, S, N, J): the first couplings are their softmax; null: equal shares
 };
 
 namespace em {
 
+using namespace by_child;
+
 constexpr double smallest_mass = 1e-8;  // sums are divided by max(mass, smallest_mass)
 
-// Sizes in registers.
+// Registers of one record, and where the records of one window begin: `vectors` of them.
 template <class T>
-struct Layout {
-  int vectors;       // registers of parents
-  int size;          // D
-  int64_t windows;   // S
-
-  explicit Layout(const Votes<T>& votes)
-      : vectors(int((votes.parents + Simd<T>::width - 1) / Simd<T>::width)),
-        size(int(votes.vote_size())),
-        windows(votes.windows) {}
-
-  int64_t entries() const { return int64_t(vectors) * size; }  // registers of one (window, D) quantity
-  int64_t record() const { return 2 * int64_t(size) + 2; }     // registers of one record
-  // The records of one window: `vectors` of them.
-  int64_t record_at(int64_t example, int64_t iteration, int64_t iterations, int64_t window) const {
-    return ((example * iterations + iteration) * windows + window) * vectors * record();
-  }
-};
+inline int64_t record_registers(const Layout<T>& layout) {
+  return 2 * int64_t(layout.size) + 2;
+}
+template <class T>
+inline int64_t record_place(const Layout<T>& layout, int64_t example, int64_t iteration, int64_t iterations,
+                            int64_t window) {
+  return ((example * iterations + iteration) * layout.windows + window) * layout.vectors * record_registers(layout);
+}
 
 // One register of parents of one window, as remembered from an iteration.
 template <class T>
@@ -68,21 +57,6 @@ struct Record {
   Vec<T>* variance() const { return start + size; }
   Vec<T>& logit() const { return start[2 * size]; }
   Vec<T>& mass() const { return start[2 * size + 1]; }
-};
-
-// The workers that share one tile of examples. A worker on its own never waits.
-struct Team {
-  int rank, size;
-  void wait() const {
-    if (size > 1) {
-#pragma omp barrier
-    }
-  }
-  // The share [first, last) of this worker among `count` equal pieces.
-  void share(int64_t count, int64_t& first, int64_t& last) const {
-    first = count * rank / size;
-    last = count * (rank + 1) / size;
-  }
 };
 
 }  // namespace em

@@ -4,6 +4,7 @@
 // as coefficients, and sums what the Gaussians of iteration t-1 receive. As every gradient of a vote is then a
 // known combination of straight lines in that vote, one last pass forms it and spends it on poses and weights.
 // Where couplings are constants, the last M-step is all there is, and one pass does everything.
+#include "child_gradients.h"
 #include "em_context.h"
 #include "em_gradient_steps.h"
 
@@ -19,6 +20,7 @@ struct Gradients {
   T* bias;         // (transforms, J, D), or null
   T* beta_a;       // (J)
   T* beta_u;       // (J)
+  T* logits;       // (B, S, N, J) of the initial logits, or null where nobody asks for it
 };
 
 template <class T, class Shape>
@@ -51,13 +53,10 @@ class Backward {
       worker.coefficients = take(windows * votes.slots * coefficients());
       worker.sums = take(windows * Sums<T>::registers(layout_));
       worker.bench.take(context_.frame, layout_, context_.plan.most_sights, context_.most_competing);
-      worker.response = take(context_.most_competing * block * layout_.vectors);
-      worker.mean = take(block * layout_.vectors);
+      worker.at_hand.take(context_.frame, layout_, context_.most_competing);
       for (Vec<T>*& records : worker.records) records = take(this->records());
-      worker.pose = take(Plan::largest_unit * votes.pose_size());
       worker.beta = take(2 * layout_.vectors);
-      worker.weight = take(votes.transforms * context_.weight_registers);
-      worker.bias = votes.bias ? take(votes.transforms * layout_.entries()) : nullptr;
+      worker.collected.take(context_, true, true, votes.bias);
     }
   }
 
@@ -67,15 +66,17 @@ class Backward {
       context_.prepare();
       Worker& self = workers_[omp_get_thread_num()];
       std::fill(self.beta, self.beta + 2 * layout_.vectors, Vec<T>{});
-      std::fill(self.weight, self.weight + votes_.transforms * context_.weight_registers, Vec<T>{});
-      if (self.bias) std::fill(self.bias, self.bias + votes_.transforms * layout_.entries(), Vec<T>{});
+      self.collected.clear(context_);
       context_.for_tiles(tile_, [this](const Team& team, int64_t first, int64_t last, int home) {
         descend(team, first, last, home);
       });
 #pragma omp barrier
       const int count = omp_get_num_threads();
-      write_lanes(&Worker::weight, count, votes_.inner * votes_.outer, gradients_.weight);
-      if (votes_.bias) write_lanes(&Worker::bias, count, layout_.size, gradients_.bias);
+      write_transforms<T>(votes_, layout_.vectors, count, votes_.inner * votes_.outer,
+                          [&](int n) { return workers_[n].collected.weight; }, gradients_.weight);
+      if (votes_.bias)
+        write_transforms<T>(votes_, layout_.vectors, count, layout_.size,
+                            [&](int n) { return workers_[n].collected.bias; }, gradients_.bias);
 #pragma omp single
       write_betas(count);
     }
@@ -90,13 +91,10 @@ class Backward {
     Vec<T>* lines;         // [windows][vectors][D][terms][2]
     Vec<T>* coefficients;  // [windows][N][vectors][terms - 1]
     Vec<T>* sums;          // [windows]: over the children this worker visits
-    Vec<T>* response;      // [sights][block][vectors] of the children at hand
-    Vec<T>* mean;          // [block][vectors]: their mean responses, one for each softmax
     Vec<T>* records[3];    // of one window: iterations t, t - 1 and 0
-    Vec<T>* pose;          // [unit][R * K]: gradients of the poses at hand, lanes not yet summed
-    Vec<T>* beta;          // [2][vectors]: this worker's gradients of beta_a, beta_u,
-    Vec<T>* weight;        // the packed weights,
-    Vec<T>* bias;          // and the packed bias
+    Vec<T>* beta;          // [2][vectors]: this worker's gradients of beta_a, beta_u
+    Responses<T> at_hand;
+    Collected<T, Shape> collected;
     Bench<T> bench;
   };
 
@@ -134,17 +132,22 @@ class Backward {
     child += first * votes_.children, end += first * votes_.children;
     std::fill(gradients_.activations + child, gradients_.activations + end, T(0));
     std::fill(gradients_.poses + child * votes_.pose_size(), gradients_.poses + end * votes_.pose_size(), T(0));
+    if (!gradients_.logits) return;
+    int64_t slot, last_slot;  // those without a vote as well
+    team.share((last - first) * votes_.windows * votes_.slots, slot, last_slot);
+    const int64_t start = first * votes_.windows * votes_.slots;
+    std::fill_n(gradients_.logits + (start + slot) * votes_.parents, (last_slot - slot) * votes_.parents, T(0));
   }
 
   const Vec<T>* load_records(Worker& self, int which, int64_t first, int64_t w, int64_t t) const {
     const int64_t example = first + w / votes_.windows, window = w % votes_.windows;
-    const T* source = state_ + layout_.record_at(example, t, options_.iterations, window) * Simd<T>::width;
+    const T* source = state_ + record_place(layout_, example, t, options_.iterations, window) * Simd<T>::width;
     std::memcpy(self.records[which], source, records() * sizeof(Vec<T>));
     return self.records[which];
   }
 
   Record<T> record(const Vec<T>* records, int v) const {
-    return {const_cast<Vec<T>*>(records) + v * layout_.record(), layout_.size};
+    return {const_cast<Vec<T>*>(records) + v * record_registers(layout_), layout_.size};
   }
 
   // The gradients of the results arrive at the last Gaussians.
@@ -297,6 +300,8 @@ class Backward {
           finish_detached_unit(context_.plan.units[unit], first + e, shared, self, e * votes_.windows);
         else if (t > 0)
           visit_unit(context_.plan.units[unit], first + e, shared, self, e * votes_.windows, t);
+        else if (context_.initial_logits)
+          finish_unit_with_logits(context_.plan.units[unit], first + e, shared, self, e * votes_.windows);
         else
           finish_unit(context_.plan.units[unit], first + e, shared, self, e * votes_.windows);
       }
@@ -318,11 +323,11 @@ class Backward {
           const Response<T> window(
               shared.responses + (base + sights[k].window) * Response<T>::registers(layout_), layout_);
           respond<Block, T>(bench.delta + k * Block * layout_.entries(), window, layout_.vectors, layout_.size,
-                            self.response + k * Block * layout_.vectors);
+                            self.at_hand.response + k * Block * layout_.vectors);
         }
         T totals[Block];
-        sum_responses<Block>(self, count, totals);
-        mean_responses<Block>(self, count, totals);
+        self.at_hand.template sum<Block>(bench, layout_.vectors, count, totals);
+        self.at_hand.template average<Block>(bench, layout_.vectors, count, totals, context_.position);
         for (int m = 0; m < Block; m++)
           if (bench.children[offset + m].votes) grad_activations[offset + m] += totals[m];
         for (int k = 0; k < count; k++) {
@@ -332,39 +337,11 @@ class Backward {
         for (int k = 0; k < count; k++) {
           const Sums<T> sums(self.sums + (base + sights[k].window) * Sums<T>::registers(layout_), layout_);
           accumulate<Block, T>(bench.delta + k * Block * layout_.entries(),
-                               self.response + k * Block * layout_.vectors, layout_.vectors, layout_.size, sums);
+                               self.at_hand.response + k * Block * layout_.vectors, layout_.vectors, layout_.size,
+                               sums);
         }
       });
     });
-  }
-
-  // For each child of a block the sum over the parents in `count` windows of R * response.
-  template <int Block>
-  void sum_responses(const Worker& self, int count, T* sums) const {
-    Vec<T> totals[Block] = {};
-    for (int k = 0; k < count; k++) {
-      for (int m = 0; m < Block; m++) {
-        const int at = (k * Block + m) * layout_.vectors;
-        for (int v = 0; v < layout_.vectors; v++) totals[m] += self.bench.coupling[at + v] * self.response[at + v];
-      }
-    }
-    combine_lanes<T>(totals, Block, Add(), sums);
-  }
-
-  // The same over the parents that one softmax normalises: all of them, or those of one type.
-  template <int Block>
-  void mean_responses(Worker& self, int count, const T* sums) const {
-    for (int m = 0; m < Block; m++) {
-      for (int v = 0; v < layout_.vectors; v++) {
-        Vec<T> mean = broadcast<T>(sums[m]);
-        if (context_.position) {
-          mean = Vec<T>{};
-          for (int at = m * layout_.vectors + v; at < count * Block * layout_.vectors; at += Block * layout_.vectors)
-            mean += self.bench.coupling[at] * self.response[at];
-        }
-        self.mean[m * layout_.vectors + v] = mean;
-      }
-    }
   }
 
   // The responses of window k become gradients of logits; these and R a are kept as coefficients.
@@ -373,9 +350,9 @@ class Backward {
     const T sharp = T(options_.inverse_temperature[t - 1]);
     for (int m = 0; m < Block; m++) {
       const T activation = self.bench.children[offset + m].activation;
-      const Vec<T>* mean = self.mean + m * layout_.vectors;
+      const Vec<T>* mean = self.at_hand.mean + m * layout_.vectors;
       const Vec<T>* coupling = self.bench.coupling + (k * Block + m) * layout_.vectors;
-      Vec<T>* response = self.response + (k * Block + m) * layout_.vectors;
+      Vec<T>* response = self.at_hand.response + (k * Block + m) * layout_.vectors;
       Vec<T>* target = coefficients + m * this->coefficients() + 2 * t - 2;
       for (int v = 0; v < layout_.vectors; v++, target += terms_ - 1) {
         const Vec<T> weight = coupling[v] * activation;
@@ -415,16 +392,16 @@ class Backward {
     const int num_sights = context_.look(unit, example, bench);
     if (num_sights == 0) return;
     const int64_t pose_size = votes_.pose_size();
-    const T coupling = context_.first_coupling(num_sights);
-    std::fill(self.pose, self.pose + unit.count * pose_size, Vec<T>{});
+    const T coupling = context_.equal_coupling(num_sights);
+    std::fill(self.collected.pose, self.collected.pose + unit.count * pose_size, Vec<T>{});
     Vec<T> responses[Plan::largest_unit] = {};
     for (int k = 0; k < num_sights; k++) {
       const Sight sight = bench.sights[k];
       context_.for_blocks(unit.count, [&](auto block_size, int offset) {
         form_vote_gradients<decltype(block_size)::value>(shared, self, sight, offset, base, coupling, responses);
         for (int m = 0; m < decltype(block_size)::value; m++)
-          spend_vote_gradient(self, sight.slot + offset + m, bench.delta + m * layout_.entries(),
-                              bench.children[offset + m].pose, self.pose + (offset + m) * pose_size);
+          self.collected.spend(context_, sight.slot + offset + m, bench.delta + m * layout_.entries(),
+                              bench.children[offset + m].pose, offset + m);
       });
     }
     const int64_t child = example * votes_.children + unit.child;
@@ -433,7 +410,72 @@ class Backward {
     for (int m = 0; m < unit.count; m++) {
       if (!bench.children[m].votes) continue;
       gradients_.activations[child + m] += coupling * sums[m];
-      combine_lanes<T>(self.pose + m * pose_size, int(pose_size), Add(), gradients_.poses + (child + m) * pose_size);
+      write_pose(self, m, gradients_.poses + (child + m) * pose_size);
+    }
+  }
+
+  void write_pose(const Worker& self, int m, T* target) const {
+    const int64_t size = votes_.pose_size();
+    combine_lanes<T>(self.collected.pose + m * size, int(size), Add(), target);
+  }
+
+  // The same where the first couplings are those of logits, which have gradients of their own.
+  void finish_unit_with_logits(const Unit& unit, int64_t example, Worker& shared, Worker& self, int64_t base) {
+    Bench<T>& bench = self.bench;
+    const int num_sights = context_.look(unit, example, bench);
+    if (num_sights == 0) return;
+    const int64_t pose_size = votes_.pose_size(), child = example * votes_.children + unit.child;
+    std::fill(self.collected.pose, self.collected.pose + unit.count * pose_size, Vec<T>{});
+    context_.for_competitions(num_sights, [&](int start, int count) {
+      const Sight* sights = bench.sights + start;
+      context_.for_blocks(unit.count, [&](auto block_size, int offset) {
+        constexpr int Block = decltype(block_size)::value;
+        context_.template first_step<Block>(bench, example, sights, count, offset, num_sights);
+        for (int k = 0; k < count; k++) {
+          const int64_t w = base + sights[k].window;
+          const Response<T> window(shared.responses + w * Response<T>::registers(layout_), layout_);
+          Vec<T>* delta = bench.delta + k * Block * layout_.entries();
+          context_.template centre_votes<Block>(
+              bench, sights[k], offset, shared.gaussians + w * Gaussians<T>::registers(layout_), delta);
+          respond<Block, T>(delta, window, layout_.vectors, layout_.size,
+                            self.at_hand.response + k * Block * layout_.vectors);
+        }
+        T totals[Block];
+        self.at_hand.template sum<Block>(bench, layout_.vectors, count, totals);
+        self.at_hand.template average<Block>(bench, layout_.vectors, count, totals, context_.position);
+        for (int m = 0; m < Block; m++)
+          if (bench.children[offset + m].votes) gradients_.activations[child + offset + m] += totals[m];
+        for (int k = 0; k < count; k++) {
+          differentiate_logits<Block>(self, example, sights[k], k, offset);
+          Vec<T> unused[Block] = {};  // responses, which are known already
+          line_up_gradients<Block>(shared, sights[k], offset, base, bench.coupling + k * Block * layout_.vectors,
+                                   bench.delta + k * Block * layout_.entries(), unused);
+          for (int m = 0; m < Block; m++)
+            self.collected.spend(context_, sights[k].slot + offset + m,
+                                 bench.delta + (k * Block + m) * layout_.entries(), bench.children[offset + m].pose,
+                                 offset + m);
+        }
+      });
+    });
+    for (int m = 0; m < unit.count; m++)
+      if (bench.children[m].votes)
+        write_pose(self, m, gradients_.poses + (child + m) * pose_size);
+  }
+
+  // Gradients of the initial logits of a block in window k; leaves R a in the place of the couplings.
+  template <int Block>
+  void differentiate_logits(Worker& self, int64_t example, const Sight& sight, int k, int offset) const {
+    for (int m = 0; m < Block; m++) {
+      const Child<T>& child = self.bench.children[offset + m];
+      Vec<T>* coupling = self.bench.coupling + (k * Block + m) * layout_.vectors;
+      Vec<T>* response = self.at_hand.response + (k * Block + m) * layout_.vectors;
+      for (int v = 0; v < layout_.vectors; v++) {
+        coupling[v] *= child.activation;
+        response[v] = coupling[v] * (response[v] - self.at_hand.mean[m * layout_.vectors + v]);
+      }
+      if (gradients_.logits && child.votes)
+        unpack_parents<T>(response, votes_.parents, 1, layout_.vectors,
+                          gradients_.logits + context_.coupling_at(example, sight, offset + m));
     }
   }
 
@@ -444,7 +486,7 @@ class Backward {
     if (num_sights == 0) return;
     const int64_t pose_size = votes_.pose_size(), child = example * votes_.children + unit.child;
     const Vec<T>* gaussians = shared.gaussians + base * Gaussians<T>::registers(layout_);
-    std::fill(self.pose, self.pose + unit.count * pose_size, Vec<T>{});
+    std::fill(self.collected.pose, self.collected.pose + unit.count * pose_size, Vec<T>{});
     context_.for_competitions(num_sights, [&](int start, int count) {
       const Sight* sights = bench.sights + start;
       context_.for_blocks(unit.count, [&](auto block_size, int offset) {
@@ -456,23 +498,25 @@ class Backward {
           const Response<T> window(
               shared.responses + (base + sights[k].window) * Response<T>::registers(layout_), layout_);
           Vec<T>* delta = bench.delta + k * Block * layout_.entries();
-          respond<Block, T>(delta, window, layout_.vectors, layout_.size, self.response + k * Block * layout_.vectors);
+          respond<Block, T>(delta, window, layout_.vectors, layout_.size,
+                            self.at_hand.response + k * Block * layout_.vectors);
           m_step_gradients<Block, T>(bench.coupling + k * Block * layout_.vectors, activations, window,
                                      layout_.vectors, layout_.size, delta);
         }
-        sum_responses<Block>(self, count, totals);
+        self.at_hand.template sum<Block>(bench, layout_.vectors, count, totals);
         for (int m = 0; m < Block; m++) {
           if (!bench.children[offset + m].votes) continue;
           gradients_.activations[child + offset + m] += totals[m];
           for (int k = 0; k < count; k++)
-            spend_vote_gradient(self, sights[k].slot + offset + m, bench.delta + (k * Block + m) * layout_.entries(),
-                                bench.children[offset + m].pose, self.pose + (offset + m) * pose_size);
+            self.collected.spend(context_, sights[k].slot + offset + m,
+                                 bench.delta + (k * Block + m) * layout_.entries(), bench.children[offset + m].pose,
+                                 offset + m);
         }
       });
     });
     for (int m = 0; m < unit.count; m++)
       if (bench.children[m].votes)
-        combine_lanes<T>(self.pose + m * pose_size, int(pose_size), Add(), gradients_.poses + (child + m) * pose_size);
+        write_pose(self, m, gradients_.poses + (child + m) * pose_size);
   }
 
   // Fills bench.delta with the gradients of the votes of a block, and adds the response of the first M-step.
@@ -482,51 +526,31 @@ class Backward {
     Bench<T>& bench = self.bench;
     const int64_t w = base + sight.window;
     const Vec<T>* start = shared.gaussians + w * Gaussians<T>::registers(layout_);
-    const Vec<T>* lines = shared.lines + w * 2 * terms_ * layout_.entries();
     const Response<T> window(shared.responses + w * Response<T>::registers(layout_), layout_);
-    const Vec<T>* coefficients[Block];
-    T first[Block];
-    Vec<T> doubled[Block] = {};
-    for (int m = 0; m < Block; m++) {
-      const int64_t slot = w * votes_.slots + sight.slot + offset + m;
-      coefficients[m] = shared.coefficients + slot * this->coefficients();
-      first[m] = coupling * bench.children[offset + m].activation;
-    }
+    for (int m = 0; m < Block; m++)
+      std::fill_n(bench.coupling + m * layout_.vectors, layout_.vectors,
+                  broadcast<T>(coupling * bench.children[offset + m].activation));
     context_.template centre_votes<Block>(bench, sight, offset, start, bench.delta);
-    with_terms(terms_, [&](auto terms) {
-      vote_gradients<Block, decltype(terms)::value, T>(lines, coefficients, first, terms_, layout_.vectors,
-                                                       layout_.size, bench.delta, doubled);
-    });
+    Vec<T> doubled[Block] = {};
+    line_up_gradients<Block>(shared, sight, offset, base, bench.coupling, bench.delta, doubled);
     for (int m = 0; m < Block; m++) {
       responses[offset + m] += T(0.5) * doubled[m];
       for (int v = 0; v < layout_.vectors; v++) responses[offset + m] += window.constant[v];
     }
   }
 
-  void spend_vote_gradient(Worker& self, int64_t slot, const Vec<T>* grad_vote, const T* pose, Vec<T>* grad_pose) {
-    const int64_t transform = votes_.transform_at(slot);
-    add_pose_gradient<T>(context_.shape, grad_vote, context_.weight_of(slot), layout_.vectors, grad_pose);
-    add_weight_gradient<T>(context_.shape, pose, grad_vote, layout_.vectors,
-                           self.weight + transform * context_.weight_registers);
-    if (!self.bias) return;
-    Vec<T>* grad_bias = self.bias + transform * layout_.entries();
-    for (int h = 0; h < layout_.entries(); h++) grad_bias[h] += grad_vote[h];
-  }
-
-  // Sums the workers' packed gradients and unpacks them: [transforms][vectors][count] -> (transforms, J, count).
-  void write_lanes(Vec<T>* Worker::*part, int num_workers, int64_t count, T* target) const {
-    constexpr int width = Simd<T>::width;
-#pragma omp for schedule(static)
-    for (int64_t k = 0; k < votes_.transforms; k++) {
-      for (int v = 0; v < layout_.vectors; v++) {
-        for (int64_t e = 0; e < count; e++) {
-          Vec<T> total{};
-          for (int n = 0; n < num_workers; n++) total += (workers_[n].*part)[(k * layout_.vectors + v) * count + e];
-          for (int lane = 0; lane < width && v * width + lane < votes_.parents; lane++)
-            target[(k * votes_.parents + v * width + lane) * count + e] = total[lane];
-        }
-      }
-    }
+  // `delta` of a block, from the mean of iteration 0, becomes the gradients of its votes; `first` is R a at the start.
+  template <int Block>
+  void line_up_gradients(const Worker& shared, const Sight& sight, int offset, int64_t base, const Vec<T>* first,
+                         Vec<T>* delta, Vec<T>* doubled) const {
+    const int64_t w = base + sight.window;
+    const Vec<T>* coefficients[Block];
+    for (int m = 0; m < Block; m++)
+      coefficients[m] = shared.coefficients + (w * votes_.slots + sight.slot + offset + m) * this->coefficients();
+    with_terms(terms_, [&](auto terms) {
+      vote_gradients<Block, decltype(terms)::value, T>(shared.lines + w * 2 * terms_ * layout_.entries(), coefficients,
+                                                       first, terms_, layout_.vectors, layout_.size, delta, doubled);
+    });
   }
 
   void write_betas(int num_workers) const {
@@ -542,7 +566,7 @@ class Backward {
     }
   }
 
-  int64_t records() const { return int64_t(layout_.vectors) * layout_.record(); }
+  int64_t records() const { return int64_t(layout_.vectors) * record_registers(layout_); }
   int64_t coefficients() const { return int64_t(layout_.vectors) * (terms_ - 1); }  // of one slot
   Vec<T>* take(int64_t registers) { return context_.frame.template take<Vec<T>>(registers); }
 
@@ -575,15 +599,16 @@ int backward(const Votes<T>* votes, const EmOptions<T>* options, const T* state,
 }  // namespace em
 }  // namespace torchcaps
 
-// `state` is what the forward saved; out_* are the gradients of its results, those of logits may be null.
+// `state` is what the forward saved; out_* are the gradients of its results, those of logits may be null. `logits`
+// takes the gradient of the initial logits, or is null.
 TORCHCAPS_EXPORT int torchcaps_em_backward_f32(const torchcaps::Votes<float>* votes,
                                                const torchcaps::EmOptions<float>* options, const float* state,
                                                const float* out_poses, const float* out_activations,
                                                const float* out_logits, float* poses, float* activations,
                                                float* weight, float* bias, float* beta_a, float* beta_u,
-                                               int threads) {
+                                               float* logits, int threads) {
   return torchcaps::em::backward<float>(votes, options, state, out_poses, out_activations, out_logits,
-                                        {poses, activations, weight, bias, beta_a, beta_u}, threads);
+                                        {poses, activations, weight, bias, beta_a, beta_u, logits}, threads);
 }
 
 TORCHCAPS_EXPORT int torchcaps_em_backward_f64(const torchcaps::Votes<double>* votes,
@@ -591,7 +616,7 @@ TORCHCAPS_EXPORT int torchcaps_em_backward_f64(const torchcaps::Votes<double>* v
                                                const double* out_poses, const double* out_activations,
                                                const double* out_logits, double* poses, double* activations,
                                                double* weight, double* bias, double* beta_a, double* beta_u,
-                                               int threads) {
+                                               double* logits, int threads) {
   return torchcaps::em::backward<double>(votes, options, state, out_poses, out_activations, out_logits,
-                                         {poses, activations, weight, bias, beta_a, beta_u}, threads);
+                                         {poses, activations, weight, bias, beta_a, beta_u, logits}, threads);
 }

@@ -21,7 +21,7 @@ class Couplings {
     for (Worker& worker : workers_) {
       const int64_t registers = Gaussians<T>::registers(layout_) * votes.windows;
       worker.gaussians = context_.frame.template take<Vec<T>>(registers);
-      worker.records = context_.frame.template take<Vec<T>>(layout_.vectors * layout_.record());
+      worker.records = context_.frame.template take<Vec<T>>(layout_.vectors * record_registers(layout_));
       worker.bench.take(context_.frame, layout_, context_.plan.most_sights, context_.most_competing);
     }
   }
@@ -47,8 +47,9 @@ class Couplings {
     const int64_t size = votes_.windows * votes_.slots * votes_.parents;
     if (coupling_) std::fill(coupling_ + example * size, coupling_ + (example + 1) * size, T(0));
     for (int64_t window = 0; iteration_ > 0 && window < votes_.windows; window++) {
-      const int64_t at = layout_.record_at(example, iteration_ - 1, context_.options.iterations, window);
-      std::memcpy(self.records, state_ + at * Simd<T>::width, layout_.vectors * layout_.record() * sizeof(Vec<T>));
+      const int64_t at = record_place(layout_, example, iteration_ - 1, context_.options.iterations, window);
+      const int64_t registers = layout_.vectors * record_registers(layout_);
+      std::memcpy(self.records, state_ + at * Simd<T>::width, registers * sizeof(Vec<T>));
       const Gaussians<T> gaussians(self.gaussians + window * Gaussians<T>::registers(layout_), layout_);
       prepare_gaussians(votes_, context_.options, layout_, self.records, gaussians);
     }
@@ -72,18 +73,15 @@ class Couplings {
           context_.template e_step<1>(bench, self.gaussians, iteration_ - 1, bench.sights + start, count, m, false,
                                       &log_total);
         else
-          std::fill(bench.coupling, bench.coupling + count * layout_.vectors,
-                    broadcast<T>(context_.first_coupling(num_sights)));
+          context_.template first_step<1>(bench, example, bench.sights + start, count, m, num_sights);
         if (iteration_ > 0) {
           const T sharp = T(context_.options.inverse_temperature[iteration_ - 1]);
           likelihood += bench.children[m].activation * (log_total / sharp - normaliser);
         }
         for (int k = 0; coupling_ && k < count; k++) {
           const Sight& sight = bench.sights[start + k];
-          const int64_t slot = (example * votes_.windows + sight.window) * votes_.slots + sight.slot + m;
-          for (int64_t j = 0; j < votes_.parents; j++)
-            coupling_[slot * votes_.parents + j] =
-                bench.coupling[k * layout_.vectors + j / Simd<T>::width][j % Simd<T>::width];
+          unpack_parents<T>(bench.coupling + k * layout_.vectors, votes_.parents, 1, layout_.vectors,
+                            coupling_ + context_.coupling_at(example, sight, m));
         }
       });
     }

@@ -134,13 +134,15 @@ class Forward {
       const Sight* sights = bench.sights + start;
       context_.for_blocks(unit.count, [&](auto block_size, int offset) {
         constexpr int Block = decltype(block_size)::value;
-        if (t > 0) context_.template e_step<Block>(bench, gaussians, t - 1, sights, count, offset, true);
+        if (t > 0)
+          context_.template e_step<Block>(bench, gaussians, t - 1, sights, count, offset, true);
+        else
+          weigh_first<Block>(bench, example, sights, count, offset, num_sights);
         for (int k = 0; k < count; k++) {
           const int64_t w = base + sights[k].window;
           if (again && !again[w]) continue;
           Vec<T>* delta = bench.delta + k * Block * layout_.entries();
           Vec<T>* weight = bench.coupling + k * Block * layout_.vectors;
-          if (t == 0) weigh_uniformly<Block>(bench, offset, context_.first_coupling(num_sights), weight);
           if (t == 0 || again) {
             const Vec<T>* centre = again ? shared.origin + w * layout_.entries()
                                          : gaussians + sights[k].window * Gaussians<T>::registers(layout_);
@@ -153,12 +155,13 @@ class Forward {
     });
   }
 
-  // r = R a with the same R for all parents.
+  // r = R a of the first iteration.
   template <int Block>
-  void weigh_uniformly(const Bench<T>& bench, int offset, T coupling, Vec<T>* weight) const {
-    for (int m = 0; m < Block; m++) {
-      Vec<T>* row = weight + m * layout_.vectors;
-      std::fill(row, row + layout_.vectors, broadcast<T>(coupling * bench.children[offset + m].activation));
+  void weigh_first(Bench<T>& bench, int64_t example, const Sight* sights, int count, int offset, int num_sights) const {
+    context_.template first_step<Block>(bench, example, sights, count, offset, num_sights);
+    for (int at = 0; at < count * Block; at++) {
+      Vec<T>* row = bench.coupling + at * layout_.vectors;
+      for (int v = 0; v < layout_.vectors; v++) row[v] *= bench.children[offset + at % Block].activation;
     }
   }
 
@@ -217,7 +220,7 @@ class Forward {
     }
     Vec<T>* records = shared.records + w * this->records();
     if (state_) {
-      T* target = state_ + layout_.record_at(example, t, options_.iterations, window) * Simd<T>::width;
+      T* target = state_ + record_place(layout_, example, t, options_.iterations, window) * Simd<T>::width;
       std::memcpy(target, records, this->records() * sizeof(Vec<T>));
     }
     if (t + 1 < options_.iterations) {
@@ -275,9 +278,9 @@ class Forward {
     }
   }
 
-  int64_t records() const { return int64_t(layout_.vectors) * layout_.record(); }
+  int64_t records() const { return int64_t(layout_.vectors) * record_registers(layout_); }
   Record<T> record_at(const Worker& shared, int64_t w, int v) const {
-    return {shared.records + w * records() + v * layout_.record(), layout_.size};
+    return {shared.records + w * records() + v * record_registers(layout_), layout_.size};
   }
   Vec<T>* take(int64_t registers) { return context_.frame.template take<Vec<T>>(registers); }
 

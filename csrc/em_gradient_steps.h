@@ -85,16 +85,17 @@ inline void m_step_gradients(const Vec<T>* coupling, const T* activations, const
 }
 
 // delta[Block][vectors][D] becomes the gradient of the votes. `lines` is [vectors][D][terms] of (slope, height),
-// `coefficients[m]` is [vectors][terms - 1], `first` the coefficient of term 0. Adds twice the response of the
-// first M-step, without its constant, to doubled[Block].
+// `coefficients[m]` is [vectors][terms - 1], `first` the coefficients of term 0, [Block][vectors]. Adds twice the
+// response of the first M-step, without its constant, to doubled[Block].
 template <int Block, int Terms, class T>
-inline void vote_gradients(const Vec<T>* lines, const Vec<T>* const* coefficients, const T* first, int terms,
+inline void vote_gradients(const Vec<T>* lines, const Vec<T>* const* coefficients, const Vec<T>* first, int terms,
                            int vectors, int size, Vec<T>* delta, Vec<T>* doubled) {
   const int count = Terms ? Terms : terms, stride = vectors * size;
   for (int v = 0; v < vectors; v++) {
     const Vec<T>* coefficient[Block];
-    Vec<T> response[Block];
+    Vec<T> response[Block], weight[Block];
     for (int m = 0; m < Block; m++) {
+      weight[m] = first[m * vectors + v];
       coefficient[m] = coefficients[m] + v * (count - 1);
       response[m] = doubled[m];
     }
@@ -105,7 +106,7 @@ inline void vote_gradients(const Vec<T>* lines, const Vec<T>* const* coefficient
         d[m] = delta[m * stride + h];
         const Vec<T> value = line[0] * d[m] + line[1];
         response[m] += (value + line[1]) * d[m];
-        total[m] = value * first[m];
+        total[m] = value * weight[m];
       }
       for (int u = 1; u < count; u++)
         for (int m = 0; m < Block; m++)

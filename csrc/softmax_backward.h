@@ -17,12 +17,6 @@
 
 namespace torchcaps {
 
-// Where the gradients go; those that are not wanted are null. All are overwritten.
-template <class T>
-struct SoftmaxGradients {
-  T *poses, *weight, *bias, *activations;
-};
-
 template <class T, int NV>
 class SoftmaxBackward {
   using Plan = SoftmaxPlan<T, NV>;

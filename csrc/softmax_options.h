@@ -7,7 +7,7 @@ namespace torchcaps {
 // Every softmax routing repeats
 //
 //     logits_ij = <vote_ij, query_j>            (euclidean: -T |vote_ij - query_j|^2)
-//     c_i       = softmax_j(logits_i)           (first iteration: uniform)
+//     c_i       = softmax_j(logits_i)           (first iteration: uniform, or of the initial logits)
 //     sums_j    = sum_i c_ij vote_ij
 //     query_j   = update(sums_j)
 //
@@ -26,10 +26,17 @@ struct SoftmaxOptions {
   int32_t leaky;              // an extra parent with logit 0 takes part in the softmax; its share is dropped
   int32_t detach;             // only the last weighted sum carries gradients
   int32_t amend;              // couplings are multiplied by the activations of the children
+  int32_t competition;        // a CompetitionKind
   double squash_k;
   double inverse_temperature;
   const double* alphas;       // (iterations): alphas[t] enters the couplings of iteration t + 1 (entropy only)
   const uint8_t* partial;     // (J): 0 = this parent takes no part in the softmax; null: all do
+};
+
+// Where the gradients go; those that are not wanted are null. All are overwritten.
+template <class T>
+struct SoftmaxGradients {
+  T *poses, *weight, *bias, *activations;
 };
 
 }  // namespace torchcaps

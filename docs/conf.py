@@ -22,7 +22,7 @@ nitpicky = True
 nitpick_ignore_regex = [
     ("py:class", r".*"),
     ("py:.*", r"(?!torchcaps\.).*"),
-    ("py:obj", r"torchcaps\.data\.sets\.Kind"),
+    ("py:obj", r"torchcaps\.data\.labelled\.Kind"),
 ]
 
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist", "fieldlist"]

@@ -1,68 +1,98 @@
-"""A routing of one's own: inverted dot-product attention (Tsai et al. 2020), in about 30 lines.
+"""A routing of one's own in one file: agreement is the cosine between a vote and the sum of its parent.
 
-Parents attend to children: logits are replaced by <vote, pose> / sqrt(D), poses are layer-normalised in between. The
-paper has no activations; here the length of the squashed sum serves as one.
+Long votes then have no more say in where they go than short ones; `sharpness` says how much a better parent gets. It is
+not from a paper: it shows how little a routing needs.
 
 Nothing in the package knows of this file, yet the routing works in every layer, leaves a trace, runs on the chunked
-backend, and has a name: "new_routing:AttentionRouting" for `create_routing` and the command line.
+backend, and has names: "cosine" wherever this file was imported, "new_routing:CosineRouting" for the command line.
 
     python examples/new_routing.py --steps 100
 """
 
 import argparse
-import math
 from dataclasses import dataclass
 
 import torch
-from torch.nn.functional import layer_norm
 
 from torchcaps import Capsules, nn, squash
+from torchcaps.capsules import normalise
+from torchcaps.checks import check_count, check_positive
 from torchcaps.losses import margin_loss
-from torchcaps.nn import FunctionRouting
-from torchcaps.routing import RoutingResult, TraceStep, use_backend
-from torchcaps.routing.backend import solve
-from torchcaps.routing.problem import Algorithm, Problem, pose_problem
-from torchcaps.routing.steps import agreement, per_example, weighted_sum
+from torchcaps.routing import (
+    Algorithm,
+    FunctionRouting,
+    Problem,
+    RoutingResult,
+    TraceStep,
+    agreement,
+    create_routing,
+    options_of,
+    per_example,
+    pose_problem,
+    register_routing,
+    solve,
+    use_backend,
+    weighted_sum,
+)
 
 
 @dataclass(frozen=True)
-class AttentionOptions:
+class CosineOptions:
     num_iterations: int
+    sharpness: float
 
 
-def attention(problem: Problem) -> RoutingResult:
+def cosine(problem: Problem) -> RoutingResult:
     """The mathematics. Competition knows masks, windows and who competes; `materialise` knows layers."""
-    competition, votes_BIJD, trace = problem.compete(), problem.votes.materialise(), []
-    next_BIJ, size = competition.first(problem.initial_logits), problem.votes.vote_size
-    for _ in range(problem.options.num_iterations):
+    options, competition, trace = problem.options, problem.compete(), []
+    votes_BIJD = problem.votes.materialise()
+    directions_BIJD = normalise(votes_BIJD)
+    next_BIJ = competition.first(problem.initial_logits)
+    for _ in range(options.num_iterations):
         coupling_BIJ = next_BIJ
         sums_BJD = weighted_sum(coupling_BIJ, votes_BIJD)
-        logits_BIJ = agreement(votes_BIJD, layer_norm(sums_BJD, (size,))) / math.sqrt(size)
+        cosine_BIJ = agreement(directions_BIJD, normalise(sums_BJD))
         capsules = Capsules.from_poses(squash(sums_BJD))
-        step = coupling_BIJ, *capsules, -per_example(coupling_BIJ * logits_BIJ)
+        step = coupling_BIJ, *capsules, -per_example(coupling_BIJ * cosine_BIJ)
         trace.append(TraceStep(*(value.detach() for value in step)))
-        next_BIJ = competition.softmax(logits_BIJ)
+        next_BIJ = competition.softmax(options.sharpness * cosine_BIJ)
     return RoutingResult(capsules, coupling_BIJ.detach(), tuple(trace) if problem.return_trace else None)
 
 
-ATTENTION = Algorithm("attention", attention)
+COSINE = Algorithm("cosine", cosine)
 
 
-def attention_routing(votes, *, num_iterations=2, competition="window", backend="auto", **call) -> RoutingResult:
-    """Inverted dot-product attention routing; `call` holds what every routing takes: mask, initial_logits, ..."""
-    call = {"initial_logits": None, "return_trace": False} | call
-    problem = pose_problem(ATTENTION, votes, AttentionOptions(num_iterations), competition=competition, **call)
-    return solve(problem, backend)
+def cosine_routing(
+    votes, *, num_iterations=3, sharpness=4.0, competition="window", initial_logits=None, activations=None, mask=None,
+    backend="auto", return_trace=False,
+) -> RoutingResult:  # fmt: skip
+    """The function; what stands after `sharpness` every routing takes."""
+    options = CosineOptions(check_count("num_iterations", num_iterations), check_positive("sharpness", sharpness))
+    call = {"activations": activations, "mask": mask, "initial_logits": initial_logits, "return_trace": return_trace}
+    return solve(pose_problem(COSINE, votes, options, competition=competition, **call), backend)
 
 
-class AttentionRouting(FunctionRouting):
-    function = staticmethod(attention_routing)
+@register_routing("cosine", english="cosine", chinese="余弦路由")
+class CosineRouting(FunctionRouting):
+    """The module: its options, written out for editors, checked when it is made."""
+
+    function = staticmethod(cosine_routing)
+
+    def __init__(
+        self,
+        *,
+        num_iterations: int = 3,
+        sharpness: float = 4.0,
+        competition: str = "window",
+        backend: str = "auto",
+    ) -> None:
+        super().__init__(**options_of(locals()))
 
 
 def main(steps: int) -> None:
     torch.manual_seed(0)
     prototypes = torch.randn(5, 12, 8)  # 5 classes of 12 parts; below, half of the parts are clutter
-    routing = nn.create_routing("new_routing:AttentionRouting", num_iterations=3)
+    routing = create_routing("cosine", sharpness=8.0)
     layer = nn.DenseCaps(12, 5, 8, 16, routing=routing, weight_std=0.3)
     print(layer)
     optimiser = torch.optim.Adam(layer.parameters(), lr=0.02)

@@ -45,7 +45,7 @@ def seeded():
 @pytest.fixture
 def one_example_chunks(monkeypatch):
     """The chunked backend solves one example at a time."""
-    monkeypatch.setattr("torchcaps.routing.backend.CHUNK_BYTES", 1)
+    monkeypatch.setattr("torchcaps.routing.solvers.CHUNK_BYTES", 1)
 
 
 @pytest.fixture

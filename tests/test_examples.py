@@ -15,9 +15,15 @@ from torchcaps import nn
 from torchcaps.capsules import Capsules
 from torchcaps.cli import main
 from torchcaps.predictor import load
-from torchcaps.routing import explain, use_backend
+from torchcaps.routing import plan, registry, use_backend
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.fixture(autouse=True)
+def own_entries(monkeypatch):
+    """What an example registers is forgotten after its test."""
+    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
 
 
 @pytest.fixture
@@ -52,8 +58,8 @@ def test_capsule_head_on_cnn_learns(run, routing):
 
 
 def test_the_users_routing_fits_into_another_example(run):
-    assert "new_routing:AttentionRouting routing" in run(
-        "capsule_head_on_cnn", "--routing", "new_routing:AttentionRouting", "--steps", "2"
+    assert "new_routing:CosineRouting routing" in run(
+        "capsule_head_on_cnn", "--routing", "new_routing:CosineRouting", "--steps", "2"
     )
 
 
@@ -64,13 +70,13 @@ def test_the_users_routing_trains_from_the_command_line(monkeypatch, tmp_path, c
     labels = np.arange(40) % 2
     images = (generator.integers(0, 100, (40, 19, 19)) + 150 * labels[:, None, None]).astype(np.uint8)
     np.savez(tmp_path / "data.npz", x_train=images, y_train=labels, x_test=images[:10], y_test=labels[:10])
-    options = ["--routing", "new_routing:AttentionRouting", "--epochs", "5", "--batch-size", "8"]
+    options = ["--routing", "new_routing:CosineRouting", "--epochs", "5", "--batch-size", "8"]
     run = tmp_path / "run"
     assert main(["train", "--data", str(tmp_path / "data.npz"), "--out", str(run), *options]) == 0
     assert main(["evaluate", str(run), "--json"]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert result["accuracy"] >= 0.9
-    assert type(load(run).model.class_capsules.routing).__name__ == "AttentionRouting"
+    assert type(load(run).model.class_capsules.routing).__name__ == "CosineRouting"
 
 
 def test_token_pooling_learns_and_ignores_padding(run):
@@ -100,7 +106,7 @@ def own_layer(monkeypatch):
     def make(kind, pose="vector", **options):
         layer_class, (num_in, num_out), geometry, _ = KINDS[kind]
         sizes = (3, 5) if pose == "vector" else (4, 4)
-        routing = nn.create_routing("new_routing:AttentionRouting", **options)
+        routing = nn.create_routing("new_routing:CosineRouting", **options)
         return layer_class(num_in, num_out, *sizes, routing=routing, pose=pose, dtype=torch.float64, **geometry)
 
     return make
@@ -133,9 +139,9 @@ def test_the_users_routing_knows_masks_and_competition(own_layer, competition):
 
 def test_the_users_routing_explains_itself_and_refuses_what_it_does_not_know(own_layer):
     layer, children = own_layer("dense"), make_children("dense")
-    explanation = explain(layer.routing, layer.votes(children))
-    assert explanation.algorithm == "attention"
-    assert explanation.chosen == "chunked"
-    assert explanation.reasons["fused"] == "attention routing has no fused kernel"
-    with pytest.raises(TypeError, match="AttentionRouting has no option 'num_iteration'; did you mean"):
+    planned = plan(layer.routing, layer.votes(children))
+    assert planned.algorithm == "cosine"
+    assert planned.chosen == "chunked"
+    assert planned.reasons["fused"] == "cosine routing has no kernel"
+    with pytest.raises(TypeError, match="CosineRouting has no option 'num_iteration'; did you mean"):
         own_layer("dense", num_iteration=2)

@@ -16,10 +16,10 @@ from torchcaps.export import METADATA, ExportError, export_model
 from torchcaps.inputs.images import Preprocessing
 from torchcaps.inputs.texts import TextEncoding
 from torchcaps.models import create_model, list_models
-from torchcaps.nn.routing import ROUTINGS
+from torchcaps.routing import routing_names
 
 TEXTS = [("text-cnn", {}), ("text-no-routing", {})]
-TEXTS += [(name, {"routing": routing}) for name in ("text-capsule-a", "text-capsule-b") for routing in sorted(ROUTINGS)]
+TEXTS += [(name, {"routing": routing}) for name in ("text-capsule-a", "text-capsule-b") for routing in routing_names()]
 
 ALONE = """
 import sys
@@ -48,7 +48,7 @@ def run_alone(format: str, path, images: np.ndarray, folder) -> np.ndarray:
 def eager(model, images: np.ndarray, *, raw: bool) -> np.ndarray:
     with torch.inference_mode():
         prepared = model.preprocessing(images) if raw else torch.from_numpy(images)
-        return model.probabilities(model(prepared)).numpy()
+        return model.task.estimate(model(prepared)).numpy()
 
 
 def standardising(name: str = "cnn-small", **options):
@@ -106,7 +106,7 @@ def test_every_text_model_is_exported_or_says_why_not(tmp_path):
 
 def test_texts_come_as_tokens(tmp_path):
     model, tokens = text_model("text-cnn")
-    with pytest.raises(ValueError, match="text-cnn takes tokens"):
+    with pytest.raises(ValueError, match="preprocessing of texts cannot be inside a file"):
         export_model(model, tmp_path / "model.pt2", format="torch-export", include_preprocessing=True)
     exported = export_model(model, tmp_path / "model.pt2", format="torch-export")
     assert TextEncoding.from_dict(exported.description.preprocessing) == model.preprocessing

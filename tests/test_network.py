@@ -33,7 +33,7 @@ def noted() -> str:
         "from torchcaps.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass",
         "from torchcaps.cli import main\nmain(['models'])",
         "from torchcaps.cli import main\nmain(['data', 'list'])",
-        "import torchcaps\nfor path in __import__('torchcaps.models.base').models.base.SHIPPED.iterdir():\n"
+        "import torchcaps\nfor path in __import__('torchcaps.models.saving').models.saving.SHIPPED.iterdir():\n"
         "    torchcaps.load(path.name)",
     ],
     ids=["import", "help", "models", "data list", "shipped models"],

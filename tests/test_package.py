@@ -17,7 +17,8 @@ SOURCE = ROOT / "src" / "torchcaps"
 FLOORS = {
     "precision": -1,
     "checks": 0,
-    "files": 0,
+    "trust": 0,
+    "storage": 0,
     "schedules": 1,
     "windows": 1,
     "capsules": 1,
@@ -25,6 +26,7 @@ FLOORS = {
     "losses": 2,
     "votes": 2,
     "inputs": 1,
+    "tasks": 3,
     "native": 4.3,
     "environment": 4.5,
     "doctor": 7,
@@ -68,6 +70,13 @@ def test_imports_point_one_way():
             continue
         for imported in imported_rooms(path) - {room}:
             assert FLOORS[imported] < FLOORS[room], f"{path.relative_to(ROOT)} imports torchcaps.{imported}"
+
+
+def test_pictures_only_draw():
+    """What is drawn is computed elsewhere: neither tensors nor models come into a picture's file."""
+    for path in (SOURCE / "viz").glob("*.py"):
+        assert imported_rooms(path) <= {"viz", "inspection", "data"}, path
+        assert not re.search(r"^\s*(import|from) torch\b", path.read_text(), re.MULTILINE), path
 
 
 def test_kernels_never_import_the_specification():

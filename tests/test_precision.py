@@ -12,7 +12,7 @@ from support.layers import KINDS, ROUTINGS, make_children, make_layer, scalar
 from torchcaps import nn
 from torchcaps.capsules import Capsules
 from torchcaps.precision import is_mixed, solved_type
-from torchcaps.routing import dynamic_routing, em_routing, explain, use_backend, why_not
+from torchcaps.routing import dynamic_routing, em_routing, plan, use_backend, why_not
 from torchcaps.votes import DenseVotes
 
 HALVES = (torch.bfloat16, torch.float16)
@@ -173,9 +173,9 @@ def test_the_backward_pass_of_chunks_knows_no_autocast(one_example_chunks):
 def test_explain_says_what_runs_under_autocast():
     votes = DenseVotes(torch.randn(2, 5, 4).bfloat16(), torch.randn(5, 3, 4, 6).bfloat16())
     with torch.autocast("cpu", torch.bfloat16):
-        explanation = explain(dynamic_routing, votes)
+        planned = plan(dynamic_routing, votes)
     full = DenseVotes(votes.poses.float(), votes.weight.float())
-    assert explanation == explain(dynamic_routing, full)
+    assert planned == plan(dynamic_routing, full)
 
 
 def test_devices_without_autocast():

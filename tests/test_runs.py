@@ -12,6 +12,7 @@ from torchcaps import runs
 from torchcaps.cli import main
 from torchcaps.data import Augmentation, load_data
 from torchcaps.runs import RunConfig
+from torchcaps.storage import write_json
 from torchcaps.training import TrainingConfig
 from torchcaps.training.checkpoint import LAST, load_state
 
@@ -52,7 +53,7 @@ def test_validation_by_instance_shows_objects_that_training_never_sees(pairs):
 
 
 def write(settings, folder):
-    runs.write_json(folder / runs.CONFIG, asdict(settings))
+    write_json(folder / runs.CONFIG, asdict(settings))
     return folder
 
 

@@ -26,7 +26,7 @@ import torch
 from torchcaps.data import ImageSet
 from torchcaps.environment import environment
 from torchcaps.models import create_model
-from torchcaps.runs import write_json
+from torchcaps.storage import write_json
 from torchcaps.training import TrainingConfig, fit
 from torchcaps.training.checkpoint import LAST, PREVIOUS, CheckpointError, CheckpointNotice, load_state
 

@@ -26,11 +26,11 @@ import torch
 
 from torchcaps.data.text import TextOptions
 from torchcaps.environment import environment
-from torchcaps.files import write_json
 from torchcaps.inputs.texts import TextNotice
 from torchcaps.models import Model, create_model, list_models
-from torchcaps.nn.routing import ROUTINGS
-from torchcaps.predictor import new_predictor
+from torchcaps.predictor import Predictor
+from torchcaps.routing import routing_names
+from torchcaps.storage import write_json
 from torchcaps.training import Diverged, TrainingConfig, fit
 from torchcaps.training.text import new_text_model
 
@@ -168,7 +168,7 @@ def train(name: str, setting: Setting, routing: str | None = None) -> tuple[str,
             config = TrainingConfig(**options)
             fit(model, pairs, pairs, config, on_event=lambda event: losses.append(event.loss))
             inputs = [given for given, _ in pairs]
-            probabilities = new_predictor(model).predict_proba(inputs if kind == "text" else np.stack(inputs))
+            probabilities = Predictor(model).predict_proba(inputs if kind == "text" else np.stack(inputs))
     except Diverged as error:
         is_named = any(part and part in str(error) for part, _ in model.named_modules())
         return ("diagnosed" if is_named else "BUG: names no layer"), str(error)
@@ -190,7 +190,7 @@ def cases(names: list[str]) -> list[tuple[str, str | None, str, Setting]]:
     for name in names:
         found += [(name, None, title, setting) for title, setting in SETTINGS.items()]
         if takes_routing(name):
-            found += [(name, routing, title, SETTINGS[title]) for routing in ROUTINGS for title in ROUTED]
+            found += [(name, routing, title, SETTINGS[title]) for routing in routing_names() for title in ROUTED]
             found.append((name, "kmeans", "inverse temperature to 1e6", SHARP))
     return found
 

@@ -32,7 +32,7 @@ import torch
 
 from torchcaps.cli import main as command_line
 from torchcaps.environment import environment
-from torchcaps.runs import write_json
+from torchcaps.storage import write_json
 from torchcaps.training.checkpoint import CheckpointError, load_latest, load_state
 
 START = "starting the process"

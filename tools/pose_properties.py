@@ -14,7 +14,6 @@ import torch
 import torchcaps
 from torchcaps.data import ImageSet, load_data
 from torchcaps.environment import environment
-from torchcaps.files import write_json
 from torchcaps.inspection import (
     PROPERTIES,
     Followed,
@@ -25,6 +24,7 @@ from torchcaps.inspection import (
     probe_poses,
 )
 from torchcaps.models import Model
+from torchcaps.storage import write_json
 
 NUM_DIRECTIONS = 15
 NUM_FOLLOWED = 500

@@ -39,13 +39,13 @@ import numpy as np
 from hostile_clients import LOST, PARTS, PATIENCE, Broken, Call, Kind, Question, Target, good, whole
 
 from torchcaps.data import load_data
+from torchcaps.data.showing import even_choice as choose_examples
 from torchcaps.environment import environment
 from torchcaps.explorer import Explorer
-from torchcaps.predictor import Predictor, TextPredictor
+from torchcaps.predictor import Predictor
 from torchcaps.service import Limits, shipped_models
 from torchcaps.service.images import to_base64
 from torchcaps.service.service import answers
-from torchcaps.viz.contact_sheet import choose as choose_examples
 
 COMMANDS = {
     "explore": (("explore", "--no-browser"), signal.SIGINT, (130, 0)),
@@ -146,14 +146,14 @@ def make_inputs(service: Explorer, model: str, predictor: Predictor) -> list[Any
         return [example.image for example in service.examples(model)[:NUM_EXAMPLES]]
     test = load_data(SETS[model]).test
     assert test is not None
-    if isinstance(predictor, TextPredictor):
+    if predictor.kind == "text":
         return [text for text in test.texts if 20 < len(text) < 160][:NUM_EXAMPLES]
     return [np.asarray(test.images[number]) for number in choose_examples(test, NUM_EXAMPLES)]
 
 
 def about(service: Explorer, model: str, predictor: Predictor, example: Any) -> list[Question]:
     """Questions about one image or text."""
-    is_text = isinstance(predictor, TextPredictor)
+    is_text = predictor.kind == "text"
     key, sent = ("text", example) if is_text else ("image", to_base64(example))
     given = {key: example}
 

@@ -20,10 +20,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from torchcaps.data import load_data
+from torchcaps.data.showing import even_choice
 from torchcaps.environment import environment
 from torchcaps.predictor import load
 from torchcaps.service.images import to_base64
-from torchcaps.viz.contact_sheet import choose
 
 HANDLERS = {"batched": (), "one by one": ("--batch-size", "1")}
 NEEDED = 1.3
@@ -75,7 +75,7 @@ def make_requests(model: str, data: str) -> list[bytes]:
     if test is None or predictor.model.kind != "image":
         raise ValueError("the load needs a model of images and data with a test part")
     requests = []
-    for number in choose(test, NUM_IMAGES):
+    for number in even_choice(test, NUM_IMAGES):
         body = json.dumps({"model": name, "image": to_base64(test.images[number])}).encode()
         head = (
             "POST /api/predict HTTP/1.1\r\nHost: 127.0.0.1\r\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 import torchcaps
-from torchcaps.models.base import SHIPPED
+from torchcaps.models.saving import SHIPPED
 
 LARGEST = 2_000_000  # bytes of weights that may ship
 

@@ -14,7 +14,8 @@ import torch
 from torchcaps.environment import environment
 from torchcaps.experiments.zhao2018 import OPTIONS, text_run
 from torchcaps.models.text import PAPER_SIZES
-from torchcaps.runs import load_run_data, new_model, training_parts, write_json
+from torchcaps.runs import load_run_data, new_model, training_parts
+from torchcaps.storage import write_json
 from torchcaps.training.engine import Trainer
 
 DATA = "mr"
@@ -46,7 +47,7 @@ def main() -> None:
             "model": name,
             "processor seconds of an epoch": round(seconds[name], 2),
             "times Kim's CNN": round(seconds[name] / seconds["Kim's CNN"], 2),
-            "parameters": sum(parameter.numel() for parameter in trainers[name].plain_model.parameters()),
+            "parameters": sum(parameter.numel() for parameter in trainers[name].state.model.parameters()),
         }
         for name in MODELS
     ]

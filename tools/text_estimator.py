@@ -24,8 +24,8 @@ from sklearn.pipeline import make_pipeline
 from torchcaps.data import load_data
 from torchcaps.environment import environment
 from torchcaps.estimators import CapsuleTextClassifier
-from torchcaps.files import write_json
 from torchcaps.inputs.texts import is_chinese
+from torchcaps.storage import write_json
 
 MOST = 5000  # texts of a larger set
 NUM_SPLITS = 5

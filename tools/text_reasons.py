@@ -20,7 +20,8 @@ from torchcaps.inputs.texts import pad
 from torchcaps.inspection import WordRouting
 from torchcaps.models.text import TextCapsules
 from torchcaps.predictor import load
-from torchcaps.runs import RunConfig, load_run_data, write_json
+from torchcaps.runs import RunConfig, load_run_data
+from torchcaps.storage import write_json
 
 LEAST_WORDS, SHARE, NUM_DRAWS = 5, 0.2, 10
 

@@ -1,4 +1,4 @@
-"""Accuracy, from the runs in results/**/seed-*/ and the results.json of experiments."""
+"""Accuracy, from the runs that were recorded one by one and the results.json of experiments."""
 
 import inspect
 import json
@@ -22,20 +22,23 @@ class Run(NamedTuple):
     @property
     def model(self) -> str:
         """Its name, also where the run left the choice to the kind of the data."""
-        from torchcaps.runs import DEFAULT_MODELS
+        from torchcaps.runs import KINDS
 
-        return self.config["model"] or DEFAULT_MODELS[self.result.get("kind", "image")]
+        return self.config["model"] or KINDS[self.result.get("kind", "image")].model
 
 
 def seed_folders(results: Path) -> dict[Path, list[Run]]:
-    """Runs that were recorded one by one, in folders NAME/seed-N; by NAME."""
+    """Runs that were recorded one by one, in folders NAME/seed-N or in an archive; by NAME."""
+    from torchcaps.experiments.archive import ARCHIVE, all_runs
     from torchcaps.runs import RunConfig
 
     found: dict[Path, list[Run]] = defaultdict(list)
-    for path in sorted(results.glob("**/seed-*/result.json")):
-        result, is_of_experiment = read(path), (path.parents[2] / "results.json").exists()
-        if "accuracy" in result and not is_of_experiment:
-            found[path.parents[1]].append(Run(asdict(RunConfig.read(path.parent)), result))
+    folders = {path.parents[2] for path in results.glob("**/seed-*/result.json")}
+    folders |= {path.parent for path in results.glob(f"**/{ARCHIVE}")}
+    for folder in sorted(folder for folder in folders if not (folder / "results.json").exists()):
+        for name, place in all_runs(folder, "result.json").items():
+            if "accuracy" in (result := read(place / "result.json")):
+                found[folder / name.rpartition("/")[0]].append(Run(asdict(RunConfig.read(place)), result))
     return found
 
 

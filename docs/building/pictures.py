@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from torchcaps import load, viz
+from torchcaps import inspection, load, viz
 from torchcaps.cli.poses import beside, direction_pages, told_pages
 from torchcaps.data import ImageSet, load_data
 from torchcaps.inspection import morph, read_features
@@ -43,7 +43,7 @@ def agreement() -> Figure:
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
     names = ("parent 1: the votes agree", "parent 2: the votes disagree")
     for parent, (axes, name, votes) in enumerate(zip(panels, names, (same, apart), strict=True)):
-        colour = viz.routed.COLOURS[parent]
+        colour = viz.palette.COLOURS[parent]
         for vote, share in zip(votes, coupling[:, parent], strict=True):
             arrow = {"arrowstyle": "-|>", "color": colour, "alpha": 0.25 + 0.7 * float(share), "lw": 4 * float(share)}
             axes.annotate("", vote.tolist(), (0, 0), arrowprops=arrow)
@@ -84,13 +84,13 @@ def drawings() -> dict[str, Callable[[], Figure]]:
     model, test = load(MODEL).model, load_data("digits").test
     images = model.preprocessing(test.images[NUMBER : NUMBER + NUM_RECONSTRUCTIONS])
     truth = [test.class_names[label] for label in test.labels[NUMBER : NUMBER + NUM_RECONSTRUCTIONS]]
-    routed = viz.route_classes(model, images[0])
+    routed = inspection.class_routing(inspection.find_routes(model, images[0], return_trace=True))
     return {
         "agreement": agreement,
         "votes": lambda: viz.vote_strip(routed),
         "couplings": lambda: viz.coupling_strip(routed),
         "origins": lambda: viz.vote_origins(routed),
-        "reconstructions": lambda: viz.reconstructions(model, images, truth),
+        "reconstructions": lambda: viz.reconstructions(inspection.reconstruct(model, images), truth),
         "told": lambda: told_pages(model, beside(model, None), test)[0]["poses"],
         "properties": lambda: direction_pages(model, test, NUMBER)["poses-properties"],
         "directions": lambda: direction_pages(model, test, NUMBER)["poses-directions"],

@@ -13,11 +13,13 @@ _SUBMODULES = (
     "clustering",
     "data",
     "estimators",
+    "inputs",
     "losses",
     "models",
     "nn",
     "routing",
     "schedules",
+    "tasks",
     "training",
     "viz",
     "votes",
@@ -39,6 +41,7 @@ __all__ = [
     "create_model",
     "data",
     "estimators",
+    "inputs",
     "list_models",
     "load",
     "losses",
@@ -48,13 +51,28 @@ __all__ = [
     "routing",
     "schedules",
     "squash",
+    "tasks",
     "training",
     "viz",
     "votes",
 ]
 
 if TYPE_CHECKING:
-    from torchcaps import capsules, clustering, data, losses, models, nn, routing, schedules, training, viz, votes
+    from torchcaps import (
+        capsules,
+        clustering,
+        data,
+        inputs,
+        losses,
+        models,
+        nn,
+        routing,
+        schedules,
+        tasks,
+        training,
+        viz,
+        votes,
+    )
     from torchcaps.capsules import Capsules, normalise, squash
     from torchcaps.models import create_model, list_models
     from torchcaps.predictor import load

@@ -12,7 +12,7 @@ import torch
 from torchcaps import __version__
 from torchcaps.data.home import VARIABLE, home
 from torchcaps.native import library
-from torchcaps.routing import explain
+from torchcaps.routing import backend_names, plan
 from torchcaps.routing.dynamic.api import dynamic_routing
 from torchcaps.votes import DenseVotes
 
@@ -54,21 +54,21 @@ def _versions() -> list[Finding]:
 
 
 def _kernels() -> Finding:
-    reason = library.why_not()
+    reason, others = library.why_not(), ", ".join(backend_names()[1:])
     if reason is None:
         return Finding("fused kernels", Path(library.load()._name).name)
     return Finding(
         "fused kernels",
         f"missing: {reason}",
-        "everything works on the reference and chunked backends; training capsule layers takes many times longer",
+        f"everything works on the other backends ({others}); training capsule layers takes many times longer",
     )
 
 
 def _backends() -> Finding:
     """What a capsule layer on the CPU would run on, and why not on the others."""
-    explanation = explain(dynamic_routing, DenseVotes(torch.zeros(1, 8, 8), torch.zeros(8, 2, 8, 16)))
-    refusals = [f"{name} does not: {reason}" for name, reason in explanation.reasons.items() if reason is not None]
-    return Finding("backends", "; ".join([f"auto takes {explanation.chosen} on the CPU", *refusals]))
+    planned = plan(dynamic_routing, DenseVotes(torch.zeros(1, 8, 8), torch.zeros(8, 2, 8, 16)))
+    refusals = [f"{name} does not: {reason}" for name, reason in planned.reasons.items() if reason is not None]
+    return Finding("backends", "; ".join([f"auto takes {planned.chosen} on the CPU", *refusals]))
 
 
 def _threads() -> Finding:

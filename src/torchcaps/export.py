@@ -21,10 +21,11 @@ from torch.export import Dim, ExportedProgram
 
 from torchcaps import __version__
 from torchcaps.checks import check_choice
-from torchcaps.files import whole_file
-from torchcaps.inputs.texts import NUM_SPECIAL, PAD, UNKNOWN
-from torchcaps.models import ImageModel, Model, TextModel
+from torchcaps.inputs.base import Taken
+from torchcaps.models import Model
 from torchcaps.routing import use_backend
+from torchcaps.routing.backend import REFERENCE
+from torchcaps.storage import whole_file
 
 OUTPUTS = ("probabilities", "scores")
 TOLERANCE = 1e-4
@@ -88,7 +89,7 @@ class Classifier(nn.Module):
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """The model's inputs, or raw uint8 images (B, H, W, C) -> probabilities and scores, (B, J) each."""
         output = self.model(inputs if self.preprocessing is None else self.preprocessing(inputs))
-        return self.model.probabilities(output), output.scores
+        return self.model.task.estimate(output), output.scores
 
 
 def export_model(
@@ -114,8 +115,8 @@ def export_model(
         raise ValueError(f"a file of format {format} is called something{kind.suffix}, got {path.name}")
     if input_size is not None and not include_preprocessing:
         raise ValueError("input_size is the size of raw images; it goes together with include_preprocessing")
-    if include_preprocessing and not isinstance(model, ImageModel):
-        raise ValueError(f"preprocessing of texts cannot be inside a file: {model.name} takes tokens")
+    inputs = model.preprocessing
+    taken = inputs.taken_raw(input_size) if include_preprocessing else inputs.taken()
     if not path.resolve().parent.is_dir():
         raise ValueError(f"the folder of {path} does not exist; create it first")
     if any(isinstance(module, nn.RNNBase) for module in model.modules()):
@@ -124,9 +125,9 @@ def export_model(
         raise ExportError(reason)
     model = _without_decoder(model)
     classifier = Classifier(model, include_preprocessing=include_preprocessing).eval()
-    description = _describe(model, include_preprocessing, input_size)
+    description = _describe(model, taken, None if include_preprocessing else inputs.steps())
     with whole_file(path) as temporary:
-        with torch.no_grad(), use_backend("reference"), _quiet():
+        with torch.no_grad(), use_backend(REFERENCE), _quiet():
             program = torch.export.export(
                 classifier, (torch.from_numpy(_inputs(description, 2)),), dynamic_shapes=({0: Dim("batch")},)
             )
@@ -145,33 +146,18 @@ def _without_decoder(model: Model) -> Model:
     return copied
 
 
-def _preprocessing(model: Model) -> dict[str, Any]:
-    """What is left to do before the exported file can be asked; of texts also which numbers stand for what."""
-    options = model.preprocessing.to_dict()
-    if model.kind != "text":
-        return options
-    return options | {"padding": PAD, "unknown": UNKNOWN, "first_word": NUM_SPECIAL}
-
-
-def _describe(model: Model, include_preprocessing: bool, input_size: tuple[int, int] | None) -> Description:
-    preprocessing = model.preprocessing
-    if isinstance(model, TextModel):
-        name, shape, kind = "tokens", (preprocessing.max_length,), "int64"
-    elif include_preprocessing:
-        name, shape, kind = "images", (*(input_size or preprocessing.image_size), preprocessing.channels), "uint8"
-    else:
-        name, shape, kind = "images", preprocessing.output_shape, "float32"
+def _describe(model: Model, taken: Taken, preprocessing: dict[str, Any] | None) -> Description:
     return Description(
         model=model.name,
         version=__version__,
-        input_name=name,
-        input_shape=shape,
-        input_type=kind,
-        preprocessing=None if include_preprocessing else _preprocessing(model),
+        input_name=taken.name,
+        input_shape=taken.shape,
+        input_type=taken.dtype,
+        preprocessing=preprocessing,
         labels=model.labels,
-        multi_label=model.multi_label,
-        threshold=model.threshold,
-        at_least_one=model.at_least_one,
+        multi_label=model.task.multi_label,
+        threshold=model.task.threshold,
+        at_least_one=model.task.at_least_one,
     )
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from torchcaps.inspection.words import Reason, word_reasons
-from torchcaps.models import Model, ModelOutput, TextModel, load_model
+from torchcaps.inspection.words import Reason, why_no_reasons, word_reasons
+from torchcaps.models import Model, ModelOutput, load_model
 
 
 class Predictor:
-    """A model with its preprocessing and labels.
+    """A model that is asked about raw inputs: its preprocessing prepares them, its task decides.
 
     Args:
         model: a trained model.
@@ -22,6 +22,9 @@ class Predictor:
         >>> predictor = Predictor(create_model("cnn-small", image_shape=(1, 28, 28), num_classes=10))
         >>> predictor.predict_proba(np.zeros((2, 28, 28), np.uint8)).shape
         (2, 10)
+        >>> predictor = Predictor(create_model("text-capsule-a", num_tokens=2, num_classes=3))
+        >>> predictor.predict_proba(["a text", "another"]).shape
+        (2, 3)
     """
 
     def __init__(self, model: Model) -> None:
@@ -35,75 +38,49 @@ class Predictor:
         """Names of the classes."""
         return self.model.labels
 
-    def predict(self, inputs: Any, **options: Any) -> np.ndarray:
-        """The most probable class of each input (n,); multi-label models: which classes are there (n, J)."""
-        return self.model.decide(self.predict_proba(inputs, **options))
+    @property
+    def kind(self) -> str:
+        """What is asked about: "image" or "text"."""
+        return self.model.preprocessing.kind
 
-    def predict_proba(self, images: Any, /, *, batch_size: int = 128, crops: int = 1) -> np.ndarray:
-        """Probability of each class.
+    def predict(self, inputs: Any, **options: Any) -> np.ndarray:
+        """The answer of the task: the most probable class of each input (n,), or which classes are there (n, J)."""
+        return self.model.task.decide(self.predict_proba(inputs, **options))
+
+    def predict_proba(self, inputs: Any, /, *, batch_size: int = 128, crops: int = 1) -> np.ndarray:
+        """What the answers are decided from: the probability of each class.
 
         Args:
-            images: raw uint8 arrays or tensors, (n, h, w) or (n, h, w, c).
-            batch_size: images at a time.
+            inputs: raw images, uint8 arrays or tensors (n, h, w) or (n, h, w, c), or a list of texts.
+            batch_size: inputs at a time.
             crops: average over this many crops, where the preprocessing crops.
 
         Shapes:
             (n, J)
         """
-        batches = [
-            self.model.probabilities(self.run(images[start : start + batch_size], crops=crops)).float().cpu().numpy()
-            for start in range(0, len(images), batch_size)
-        ]
-        return np.concatenate(batches) if batches else np.zeros((0, self.model.num_classes), np.float32)
+        task = self.model.task
+        estimates = np.zeros((len(inputs), *task.estimate_shape), np.float32)
+        for where, part in self.model.preprocessing.parts(inputs, batch_size):
+            estimates[where] = task.estimate(self.run(part, crops=crops)).float().cpu().numpy()
+        return estimates
 
     @torch.inference_mode()
-    def run(self, images: Any, /, *, crops: int = 1) -> ModelOutput:
-        """The model's own output for one batch of raw images; scores are averaged over crops."""
-        device = next(self.model.parameters()).device
+    def run(self, inputs: Any, /, *, crops: int = 1) -> ModelOutput:
+        """The model's own output for one batch of raw inputs; scores are averaged over crops."""
+        prepare, device = self.model.preprocessing, next(self.model.parameters()).device
         if crops == 1:
-            return self.model(self.model.preprocessing(images).to(device))
-        views = self.model.preprocessing.crops(images, crops).to(device)
+            return self.model(prepare(inputs).to(device))
+        views = prepare.crops(inputs, crops).to(device)
         scores = self.model(views.flatten(0, 1)).scores.unflatten(0, views.shape[:2])
         return ModelOutput(scores.mean(1))
-
-
-class TextPredictor(Predictor):
-    """A text model with its vocabulary and labels; takes lists of strings.
-
-    Example:
-        >>> from torchcaps.models import create_model
-        >>> predictor = TextPredictor(create_model("text-capsule-a", num_tokens=2, num_classes=3))
-        >>> predictor.predict_proba(["a text", "another"]).shape
-        (2, 3)
-    """
-
-    def predict_proba(self, texts: Sequence[str], /, *, batch_size: int = 128, crops: int = 1) -> np.ndarray:
-        """Probability of each class; texts of similar length are computed together, and there are no crops of them.
-
-        Shapes:
-            (n, J)
-        """
-        rows = self.model.preprocessing.encode(texts)
-        order = np.argsort([len(row) for row in rows], kind="stable")
-        probabilities = np.zeros((len(rows), self.model.num_classes), np.float32)
-        for start in range(0, len(rows), batch_size):
-            chosen = order[start : start + batch_size]
-            output = self.run([texts[index] for index in chosen], crops=crops)
-            probabilities[chosen] = self.model.probabilities(output).float().cpu().numpy()
-        return probabilities
-
-    @torch.inference_mode()
-    def run(self, texts: Sequence[str], /, *, crops: int = 1) -> ModelOutput:
-        """The model's own output for one batch of texts."""
-        if crops != 1:
-            raise ValueError("crops are for images; a text is read as a whole")
-        return self.model(self.model.preprocessing(texts).to(next(self.model.parameters()).device))
 
     def explain(self, texts: Sequence[str], classes: Sequence[int | str] | None = None) -> list[list[Reason]]:
         """What each word of each text says for a class: the given one, or the most probable.
 
         See `torchcaps.inspection.word_reasons`.
         """
+        if (reason := why_no_reasons(self.model)) is not None:
+            raise ValueError(reason)
         return word_reasons(self.model, texts, classes)
 
 
@@ -116,9 +93,4 @@ def load(name: str | Path, **hub_options: Any) -> Predictor:
         raise ValueError(f"the run in {folder} is finished, but its model was not kept; train it anew")
     elif (folder / "environment.json").is_file():
         raise ValueError(f"the run in {folder} is not finished; go on with: torchcaps train --resume {folder}")
-    return new_predictor(load_model(name, **hub_options))
-
-
-def new_predictor(model: Model) -> Predictor:
-    """The predictor of a model of images or of texts."""
-    return TextPredictor(model) if isinstance(model, TextModel) else Predictor(model)
+    return Predictor(load_model(name, **hub_options))

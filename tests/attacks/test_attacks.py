@@ -107,7 +107,7 @@ def test_gradient_goes_through_resizing_standardising_and_cropping():
 
     def loss(images):
         with torch.no_grad():
-            return -torch.log(model.probabilities(model(model.preprocessing(images)))[:, 1]).double().item()
+            return -torch.log(model.task.estimate(model(model.preprocessing(images)))[:, 1]).double().item()
 
     direction = gradient / gradient.norm()
     change = (loss(pixels + 0.02 * direction) - loss(pixels - 0.02 * direction)) / 0.04

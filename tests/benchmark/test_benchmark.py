@@ -22,9 +22,9 @@ from torchcaps.capsules import Capsules
 from torchcaps.cli import main
 from torchcaps.environment import environment
 from torchcaps.export import FORMATS
-from torchcaps.files import write_json
-from torchcaps.routing.backend import Chunked
 from torchcaps.routing.result import RoutingResult
+from torchcaps.routing.solvers import Chunked
+from torchcaps.storage import write_json
 
 TINY = Settings(quick=True, windows=1, window_seconds=0.0, budget_seconds=0.0)
 DENSE = Case(

@@ -123,7 +123,7 @@ def test_reasons_for_a_class_by_name(trained):
     )
     with pytest.raises(ValueError, match="a class must be one of 'down', 'up', got 'upp'; did you mean 'up'"):
         predictor.explain(["a good film"], ["upp"])
-    assert repr(predictor) == "TextPredictor(text-capsule-a, 2 classes: down, up)"
+    assert repr(predictor) == "Predictor(text-capsule-a, 2 classes: down, up)"
 
 
 def test_reasons_find_the_word(trained, capsys):
@@ -176,13 +176,13 @@ def test_several_labels_choose_their_threshold_on_validation(may_be_empty, tmp_p
     arguments = ["train", "--data", str(tmp_path), "--label-separator", "|", "--out", str(tmp_path / "run"), *SMALL]
     assert main([*arguments, "--epochs", "4", "--batch-size", "16", "--learning-rate", "0.01"]) == 0
     result = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert result["threshold"] == load(tmp_path / "run").model.threshold != 0.5
+    assert result["threshold"] == load(tmp_path / "run").model.task.threshold != 0.5
     assert {"exact_match", "micro_f1", "sample_f1", "sample_precision", "micro_recall"} <= set(result)
     assert "micro F1" in capsys.readouterr().out
     predictor = load(tmp_path / "run")
     assert predictor.predict(["good film"]).shape == (1, 2)
-    assert predictor.model.at_least_one != may_be_empty
-    predictor.model.threshold = 1.1
+    assert predictor.model.task.at_least_one != may_be_empty
+    predictor.model.task.threshold = 1.1
     assert predictor.predict(["good film", "film"]).any(1).tolist() == 2 * [not may_be_empty]
 
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from torchcaps.data import load_data, read_image
-from torchcaps.data.sets import DataNotice
+from torchcaps.data.labelled import DataNotice
 
 
 def raw(*shape: int, seed: int = 0) -> np.ndarray:

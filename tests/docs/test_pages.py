@@ -13,6 +13,7 @@ from sphinx.util.inventory import InventoryFile
 import torchcaps
 from building.pictures import agreement, drawings
 from torchcaps.cli.main import COMMANDS, _parse
+from torchcaps.models import registry
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -24,12 +25,14 @@ ROOMS = (
     "clustering",
     "data",
     "estimators",
+    "inputs",
     "inspection",
     "losses",
     "models",
     "nn",
     "routing",
     "schedules",
+    "tasks",
     "viz",
 )
 
@@ -46,6 +49,7 @@ def name(path: Path) -> str:
 def test_code_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TORCHCAPS_DATA", raising=False)
+    monkeypatch.setattr(registry, "MODELS", dict(registry.MODELS))  # what a page registers is forgotten
     namespace = {"__name__": "page"}
     for block in blocks(page, "python"):
         exec(compile(block, name(page), "exec"), namespace)

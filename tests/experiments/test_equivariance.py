@@ -8,7 +8,8 @@ import pytest
 from support.digit_files import write_digits
 from torchcaps.cli import main
 from torchcaps.data import DataSet, ImageSet, load_data
-from torchcaps.experiments import equivariance, find_experiment
+from torchcaps.experiments import equivariance, find_experiment, toy_views
+from torchcaps.inspection import views
 from torchcaps.runs import new_model
 
 
@@ -20,11 +21,11 @@ def digits(tmp_path_factory):
 def test_every_model_of_digits_can_be_built(digits):
     data = load_data(digits)
     rows = [row for row in find_experiment("equivariance").choose_rows("full") if row.group == equivariance.DIGITS]
-    assert len(rows) == 9
+    assert len(rows) == 10
     for row in rows:
         model = new_model(row.config, data)
         assert model.num_classes == 10
-        assert equivariance.entries_of(model) == (None if hasattr(model, "class_capsules") else 16)
+        assert toy_views.entries_of(model) == (None if model.is_routed else 16)
 
 
 def test_a_row_of_digits(digits, tmp_path):
@@ -60,20 +61,18 @@ def test_views_are_told_of_sides_that_were_not_fitted(tmp_path, monkeypatch):
     data = DataSet(name="toys", train=toys(360, 0), test=toys(1080, 1), origin="made", terms="none")
     monkeypatch.setattr("torchcaps.experiments.viewpoints.load_data", lambda *_, **__: data)
     (row,) = find_experiment("equivariance").choose_rows("quick", "digits,toys", ["toys: CNN, small"])
-    equivariance.train_views(row.config, tmp_path, None)
-    found = equivariance.tell_views(tmp_path)
-    assert len(found) == 9
-    views = {}
+    toy_views.train_views(row.config, tmp_path, None)
+    found = toy_views.tell_views(tmp_path)
+    assert len(found) == 13
+    assert 60 < found["azimuth, new sides, degrees off"] < 120  # noise shows no side
+    parts = toy_views.view_parts("azimuth", row.config).tests.values()
 
     def known(model, images, labels):
-        for part in views.values():
-            if len(part) == len(images) and np.array_equal(part.images, images):
-                return equivariance.view_factors(part)
-        raise AssertionError
+        (part,) = (part for part in parts if np.array_equal(part.images, images))
+        return views.view_factors(part)
 
-    parts = equivariance.view_parts("azimuth", row.config)
-    views.update(parts.tests)
-    monkeypatch.setattr(equivariance, "read_features", known)
-    monkeypatch.setattr(equivariance, "entries_of", lambda _: None)
-    told = [value for name, value in equivariance.tell_views(tmp_path).items() if name.endswith("told")]
-    assert told == pytest.approx([100] * 8, abs=0.1)
+    monkeypatch.setattr(toy_views, "read_features", known)
+    monkeypatch.setattr(toy_views, "entries_of", lambda _: None)
+    found = toy_views.tell_views(tmp_path)
+    assert [value for name, value in found.items() if name.endswith("told")] == pytest.approx([100] * 9, abs=0.1)
+    assert [value for name, value in found.items() if name.endswith("off")] == pytest.approx([0] * 3, abs=0.1)

@@ -12,6 +12,7 @@ from torchcaps.cli import main
 from torchcaps.experiments import EXPERIMENTS, find_experiment, harness, table
 from torchcaps.experiments.harness import TEST_ERROR, Experiment, Row, finished_runs, run_rows
 from torchcaps.runs import RunConfig
+from torchcaps.storage import write_json
 from torchcaps.training import Diverged, Interrupted, TrainingConfig
 
 
@@ -115,7 +116,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(noise, tmp_path):
 
 def test_a_run_that_diverges_is_a_finding(noise, tmp_path):
     def diverge(config, folder, on_event):
-        runs.write_json(folder / runs.CONFIG, asdict(config))
+        write_json(folder / runs.CONFIG, asdict(config))
         raise Diverged("the gradient of conv1.weight is not finite at step 3")
 
     first_row, second_row = make_rows("quick", str(noise))

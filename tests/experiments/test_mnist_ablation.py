@@ -11,7 +11,7 @@ from torchcaps.data import load_data
 from torchcaps.experiments import find_experiment, mnist_ablation
 from torchcaps.experiments.digits import ROUTINGS
 from torchcaps.experiments.harness import TEST_ERROR
-from torchcaps.nn.routing import ROUTINGS as KINDS
+from torchcaps.routing import routing_names
 from torchcaps.runs import new_model
 
 
@@ -28,7 +28,7 @@ def test_every_model_can_be_built(digits):
 
 
 def test_routings_have_equal_numbers_of_updates():
-    assert {kind for kind, _ in ROUTINGS.values()} == set(KINDS)
+    assert {kind for kind, _ in ROUTINGS.values()} == set(routing_names())
     for kind, options in ROUTINGS.values():
         if kind != "uniform":
             assert options["num_iterations"] - (kind != "kmeans") == 2

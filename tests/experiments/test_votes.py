@@ -9,13 +9,13 @@ from PIL import Image
 
 from support.digit_files import write_digits
 from support.norb_files import write_pairs
+from support.routed import routed_image
 from torchcaps.cli import main
 from torchcaps.experiments import find_experiment, votes
 from torchcaps.experiments.harness import run_rows
+from torchcaps.inspection import remaining_descent
 from torchcaps.models import create_model
 from torchcaps.nn import KMeansRouting
-from torchcaps.viz import route_classes
-from torchcaps.viz.iterations import remaining_descent
 
 
 @pytest.fixture(scope="module")
@@ -30,14 +30,14 @@ def model():
 
 def test_uniform_couplings_are_not_polarised(model):
     image = torch.rand(1, 20, 20)
-    first = route_classes(model, image)
+    first = routed_image(model, image)
     assert votes.polarisation(first)[0] == pytest.approx(1 / 3)
-    hard = route_classes(model, image, KMeansRouting(hard=True, num_iterations=2))
+    hard = routed_image(model, image, KMeansRouting(hard=True, num_iterations=2))
     assert votes.polarisation(hard)[-1] == pytest.approx(1)
 
 
 def test_disagreement_counts_other_answers(model):
-    routed = [route_classes(model, torch.rand(1, 20, 20)) for _ in range(4)]
+    routed = [routed_image(model, torch.rand(1, 20, 20)) for _ in range(4)]
     assert votes.disagreement(routed, routed) == 0
     turned = [one._replace(activations=one.activations[:, ::-1]) for one in routed]
     changed = [one.strongest[0] != 2 - one.strongest[0] for one in routed]
@@ -45,7 +45,7 @@ def test_disagreement_counts_other_answers(model):
 
 
 def test_nearness_of_votes_that_all_agree(model):
-    routed = route_classes(model, torch.rand(1, 20, 20))
+    routed = routed_image(model, torch.rand(1, 20, 20))
     couplings = np.stack([np.full_like(routed.couplings[0], 1 / 3)] * 2)
     same = routed._replace(couplings=couplings, activations=routed.activations[:2])
     assert votes.nearness([same]) == pytest.approx({votes.CLOSER("winner"): 100, votes.CLOSER(votes.OTHERS): 100})
@@ -54,9 +54,9 @@ def test_nearness_of_votes_that_all_agree(model):
 def test_more_iterations_go_on_from_the_same_ones(model):
     routing = model.class_capsules.routing
     image = torch.rand(1, 20, 20)
-    longer = route_classes(model, image, votes.with_iterations(routing, votes.NUM_ITERATIONS))
+    longer = routed_image(model, image, votes.with_iterations(routing, votes.NUM_ITERATIONS))
     assert len(longer.objectives) == votes.NUM_ITERATIONS
-    own = route_classes(model, image)
+    own = routed_image(model, image)
     np.testing.assert_allclose(longer.couplings[: len(own.couplings)], own.couplings, rtol=1e-5)
     assert (np.diff(longer.objectives) <= 1e-6).all()
     assert remaining_descent([3.0, 2.0, 1.0]).tolist() == [1.0, 0.5, 0.0]
@@ -71,7 +71,7 @@ def test_answers_are_compared_where_they_mean_the_same(model):
     ).eval()
     others = votes.other_routings(matrix.class_capsules.routing)
     assert set(others) == {"uniform"}
-    routed = route_classes(matrix, torch.rand(1, 32, 32), others["uniform"])
+    routed = routed_image(matrix, torch.rand(1, 32, 32), others["uniform"])
     np.testing.assert_allclose(routed.couplings, 1 / 3, rtol=1e-6)
 
 

@@ -25,6 +25,14 @@ def test_roles_and_examples(client):
     assert client.get("/api/examples").status_code == 422  # of several, one must be named
 
 
+def test_a_toy_from_all_sides(client):
+    turned = client.get("/api/turn", params={"model": "matrix", "toy": 3}).json()
+    assert [side["azimuth"] for side in turned["sides"]] == list(range(0, 360, 20))
+    assert all(0 <= side["found"] <= 360 for side in turned["sides"])
+    assert client.get("/api/turn", params={"model": "matrix", "toy": -1}).status_code == 422
+    assert client.get("/api/turn", params={"model": "cnn", "toy": 0}).status_code == 422
+
+
 def test_the_only_model_need_not_be_named(explorer):
     with TestClient(create_app(Explorer({"capsules": explorer.predictors["capsules"]}))) as only:
         assert only.get("/api/examples").json()["model"] == "capsules"

@@ -19,7 +19,7 @@ CHECKS = [
     negative_data_rejection,
 ]
 OPERATIONS = [
-    *(("GET", f"/api/{name}") for name in ("models", "roles", "examples", "health")),
+    *(("GET", f"/api/{name}") for name in ("models", "roles", "examples", "turn", "health")),
     *(("POST", f"/api/{name}") for name in ("predict", "explain", "trace", "reconstruct", "poses", "attack")),
 ]
 SETTINGS = hypothesis.settings(
@@ -56,14 +56,16 @@ def test_every_operation_is_tried(description):
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS, ids="".join)
-def test_right_requests_made_up_from_the_description(description, method, path, png):
+def test_right_requests_made_up_from_the_description(description, client, method, path, png):
     statuses = set()
 
     @SETTINGS
     @hypothesis.given(case=description[path][method].as_strategy(generation_mode=schemathesis.GenerationMode.POSITIVE))
     def holds(case):
         if case.query:
-            case.query["model"] = "capsules"
+            case.query["model"] = "matrix" if path == "/api/turn" else "capsules"
+        if path == "/api/turn":
+            case.query["toy"] = case.query["toy"] % 2 * 20  # the second is not there; each is rendered
         if isinstance(case.body, dict):  # what cannot be made up: a model that is there, a picture
             case.body["model"] = "english" if case.body.get("text") else "capsules"
             case.body |= {"image": png} if case.body.get("image") else {}
@@ -71,6 +73,10 @@ def test_right_requests_made_up_from_the_description(description, method, path, 
                 case.body["class_index"] %= 20  # half of them are classes
         statuses.add(case.call_and_validate(checks=CHECKS).status_code)
 
+    if path == "/api/turn":
+        client.get(
+            path, params={"model": "matrix", "toy": 0}
+        )  # rendered once, which takes longer than is waited for here
     holds()
     assert 200 in statuses
 

@@ -18,7 +18,7 @@ from support.services import CHINESE, TEXTS, text_model, toy_model
 from torchcaps import load
 from torchcaps.explorer import Explorer, create_app
 from torchcaps.models import create_model
-from torchcaps.predictor import new_predictor
+from torchcaps.predictor import Predictor
 from torchcaps.service import Limits
 from torchcaps.service.listening import open_socket
 
@@ -56,7 +56,7 @@ def address(browser) -> Iterator[str]:
         "english": text_model("text-capsule-a", TEXTS, "words"),
         "chinese": text_model("text-capsule-a", CHINESE, "characters"),
     }
-    predictors = {name: new_predictor(model) for name, model in models.items()}
+    predictors = {name: Predictor(model) for name, model in models.items()}
     explorer = Explorer({"capsnet-small-mnist": load("capsnet-small-mnist"), **predictors})
     explorer.warm_up()
     app = create_app(explorer, limits=Limits(seconds=60))
@@ -336,6 +336,32 @@ def test_parse_tree_of_a_toy(visit):
     expect(page.locator(".tree .node.chosen")).to_have_attribute("data-node", "1")
     page.locator("#toys input").nth(5).check()
     expect(page.locator("#toy-note")).to_have_text("true class: human")
+
+
+def test_the_dial_turns_a_toy_and_its_needle(visit):
+    page = visit("#view=toys&toy=4&side=3")
+    note = page.locator("#dial-note")
+    expect(note).to_have_text(re.compile(r"^Shown from 60°, read as \d+°: \d+° off\.$"))
+    expect(page.locator("#dial-error")).to_have_text(re.compile(r"it is \d+° off on average; a guess is 90° off"))
+
+    def state() -> tuple[str | None, ...]:
+        ends = [
+            page.get_attribute(needle, end) for needle in ("#needle-shown", "#needle-found") for end in ("x2", "y2")
+        ]
+        return (*ends, page.get_attribute("#side-image", "src"))
+
+    before = state()
+    shown, found, off = (int(number) for number in re.findall(r"\d+", note.inner_text()))
+    assert off == pytest.approx(abs((shown - found + 180) % 360 - 180), abs=1)
+    page.locator("#side").press("ArrowRight")
+    expect(note).to_have_text(re.compile("^Shown from 80°"))
+    assert all(now != then for now, then in zip(state()[::2], before[::2], strict=True))  # both needles, the picture
+    dial = page.locator(".dial").bounding_box()
+    page.mouse.click(dial["x"] + 0.5 * dial["width"], dial["y"] + 0.95 * dial["height"])  # at the bottom
+    expect(note).to_have_text(re.compile("^Shown from 180°"))
+    expect(page.locator("#side")).to_have_attribute("aria-valuetext", "180 degrees")
+    page.locator("#toys input").nth(0).check()
+    expect(page.locator("#dial-view p").first).to_contain_text("from the pose of animal")
 
 
 def test_texts_in_two_languages(visit):

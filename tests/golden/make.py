@@ -104,7 +104,7 @@ def shipped_answers() -> dict[str, list]:
     import torchcaps
     from torchcaps.data import load_data
     from torchcaps.data.load import EMBEDDED
-    from torchcaps.models.base import SHIPPED
+    from torchcaps.models.saving import SHIPPED
 
     with np.load(EMBEDDED / "toys.npz", allow_pickle=False) as file:
         toys = file["images"][::40]

@@ -9,7 +9,7 @@ import torch
 from torchcaps.data.load import EMBEDDED
 from torchcaps.inputs.images import Preprocessing
 from torchcaps.models import Model, create_model
-from torchcaps.models.base import CONFIG_FILE
+from torchcaps.models.saving import CONFIG_FILE
 from torchcaps.nn import CapsuleNorm
 from torchcaps.runs import RunConfig
 from torchcaps.training import TrainingConfig

@@ -6,7 +6,7 @@ import pytest
 import torchcaps
 from torchcaps.data import load_data
 from torchcaps.data.load import EMBEDDED
-from torchcaps.models.base import SHIPPED, read_config
+from torchcaps.models.saving import SHIPPED, read_config
 
 NAMES = sorted(folder.name for folder in SHIPPED.iterdir()) if SHIPPED.is_dir() else []
 

@@ -182,11 +182,11 @@ def test_branches_are_averaged_as_poses():
 def test_saved_and_loaded(name, options, tmp_path):
     model = new_model(name, **options).float()
     model.preprocessing = TextEncoding(tokeniser="characters", vocabulary=("好", "书", "'"), max_length=7)
-    model.labels, model.threshold, model.at_least_one = ("坏", "好", "?"), 0.3, True
+    model.labels, model.task.threshold, model.task.at_least_one = ("坏", "好", "?"), 0.3, True
     model.save_pretrained(tmp_path)
     again = load_model(tmp_path)
     assert again.preprocessing == model.preprocessing
-    assert (again.labels, again.threshold, again.at_least_one) == (model.labels, 0.3, True)
+    assert (again.labels, again.task.threshold, again.task.at_least_one) == (model.labels, 0.3, True)
     torch.testing.assert_close(again(make_tokens(9, 4)).scores, model(make_tokens(9, 4)).scores, rtol=0, atol=0)
 
 

@@ -94,12 +94,37 @@ def em_backward(scale: int) -> Callable:
     return lambda: torch.autograd.grad(result, poses, retain_graph=True)
 
 
-MAKERS = (few_samples, many_samples, many_samples_backward, couplings, shared_weights)
+def with_logits(scale: int, requires_grad: bool = False) -> Callable:
+    """Weights that are padded as those of EM routing."""
+    poses = torch.randn(1, 2500 * scale, 4, requires_grad=requires_grad)
+    votes, logits = DenseVotes(poses, torch.randn(2500 * scale, 1, 4, 4)), torch.zeros(1, 2500 * scale, 1)
+    return lambda: dynamic_routing(votes, initial_logits=logits, backend="fused")
+
+
+def with_logits_backward(scale: int) -> Callable:
+    """Packed gradients of weights."""
+    weight = torch.randn(2500 * scale, 1, 1, 1, requires_grad=True)
+    votes, logits = DenseVotes(torch.randn(1, 2500 * scale, 1), weight), torch.zeros(1, 2500 * scale, 1)
+    result = dynamic_routing(votes, initial_logits=logits, backend="fused").capsules.poses.sum()
+    return lambda: torch.autograd.grad(result, weight, retain_graph=True)
+
+
+def with_logits_couplings(scale: int) -> Callable:
+    result = with_logits(scale, requires_grad=True)()
+    return lambda: copy.copy(result).coupling
+
+
+MAKERS = (
+    *(few_samples, many_samples, many_samples_backward, couplings, shared_weights),
+    *(with_logits, with_logits_backward, with_logits_couplings),
+)
 EM_MAKERS = (em_forward, em_windows, em_backward, em_couplings)
 CASES = {make.__name__: make for make in MAKERS + EM_MAKERS}
 ENTRIES = {
     "many_samples_backward": "softmax_backward",
     "couplings": "softmax_couplings",
+    "with_logits_backward": "softmax_backward",
+    "with_logits_couplings": "softmax_couplings",
     "em_backward": "em_backward",
     "em_couplings": "em_coupling",
 }

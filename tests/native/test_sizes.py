@@ -9,7 +9,7 @@ import torch
 from torchcaps.capsules import Capsules
 from torchcaps.native import library
 from torchcaps.native.struct import SoftmaxOptionsStruct, VotesStruct
-from torchcaps.routing import dynamic_routing, em_routing, explain, why_not
+from torchcaps.routing import dynamic_routing, em_routing, plan, why_not
 from torchcaps.routing.ops.softmax import SOFTMAX, SoftmaxOptions
 from torchcaps.routing.ops.votes import lower
 from torchcaps.votes import ConvVotes, DenseVotes
@@ -61,7 +61,7 @@ def test_a_parent_position_that_em_cannot_count():
         votes = DenseVotes(children, nothing(num_parents, 1, 2**10), sharing="shared")
         assert refused == (why_not("fused", em_routing, votes, **BETAS) is not None)
         assert why_not("fused", dynamic_routing, votes) is None
-    with pytest.raises(ValueError, match="262144 parents of 1024 entries in 3 iterations"):
+    with pytest.raises(ValueError, match="262144 parents of 1024 entries"):
         em_routing(votes, **BETAS, backend="fused")
 
 
@@ -74,15 +74,17 @@ def test_a_pose_that_em_cannot_count():
     "sizes",
     [{"slots": LIMIT, "children": LIMIT, "transforms": LIMIT}, {"children": LIMIT}, {"windows": 2}, {"transforms": 4}],
 )
-def test_the_library_itself_refuses_them(sizes):
+@pytest.mark.parametrize("competition", [0, 1, 3])
+def test_the_library_itself_refuses_them(sizes, competition):
     """The second wall: nothing is read behind the pointers."""
     room = torch.zeros(5)
     fields = {"examples": 1, "windows": 1, "slots": 5, "children": 5, "parents": 1, "transforms": 5}
     fields |= {"rows": 1, "inner": 1, "outer": 1, "poses": room.data_ptr(), "weight": room.data_ptr()} | sizes
-    votes, options = VotesStruct(**fields), SoftmaxOptionsStruct(iterations=1, squash_k=1.0)
+    votes = VotesStruct(**fields)
+    options = SoftmaxOptionsStruct(iterations=1, squash_k=1.0, competition=competition)
     with pytest.raises(RuntimeError, match="arguments it does not take"):
         library.call(
-            "torchcaps_softmax_forward_f32", ctypes.byref(votes), ctypes.byref(options), *(ctypes.c_void_p(0),) * 3, 1
+            "torchcaps_softmax_forward_f32", ctypes.byref(votes), ctypes.byref(options), *(ctypes.c_void_p(0),) * 4, 1
         )
 
 
@@ -94,6 +96,8 @@ def test_tables_that_point_outside_are_refused(field, value, batch_size):
     table.view(-1)[-1] = value
     with pytest.raises(RuntimeError, match="arguments it does not take"):
         SOFTMAX.forward(*votes._replace(**{field: table}), None, None, *SoftmaxOptions(0, 3), False)
+    with pytest.raises(RuntimeError, match="arguments it does not take"):
+        SOFTMAX.forward(*votes._replace(**{field: table}), None, None, *SoftmaxOptions(0, 3, competition=1), False)
 
 
 # More than 2^31 of everything that is counted with 64 bits
@@ -146,7 +150,7 @@ def test_more_votes_than_32_bits_count(name):
     routing, make, options = MANY_VOTES[name]
     owned, shared, describe = make()
     votes = describe(**owned, **shared)
-    assert explain(routing, votes, **options).votes_bytes > 4 * LIMIT
+    assert plan(routing, votes, **options).votes_bytes > 4 * LIMIT
 
     def solve(backend="fused", **leaves):
         return routing(describe(**leaves), **options, backend=backend)

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from support.cases import conv_case, dense_case, rand, randn
-from support.situations import amended
+from support.situations import amended, with_logits
 from torchcaps.capsules import Capsules
 from torchcaps.native import library
 from torchcaps.routing import dynamic_routing, entropy_routing, kmeans_routing
+from torchcaps.routing.competition import KINDS
 from torchcaps.routing.ops.softmax import SOFTMAX, SoftmaxOptions
 from torchcaps.routing.ops.votes import lower
 from torchcaps.votes import ConvVotes, DenseVotes
@@ -111,6 +112,32 @@ def test_windows_that_do_not_exist_and_children_that_nobody_sees():
     assert not gradient[:, -1].any()  # the last row is seen by no window
 
 
+@pytest.mark.usefixtures("empty_is_nan")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [0.0, 1e-10, 1e3])
+@pytest.mark.parametrize("competition", KINDS)
+@pytest.mark.parametrize("name", ROUTINGS)
+def test_everything_is_finite_where_windows_compete(name, competition, scale, dtype):
+    """Votes of 1e6, logits as large, and examples without children or windows."""
+    routing, options = ROUTINGS[name]
+    case = with_logits(amended(conv_case(mask=True, window_mask=True)))
+    case.mask[0], case.window_mask[1, 0] = False, False
+    leaves = {key: leaf.to(dtype) for key, leaf in case.leaves.items()}
+    leaves |= {key: (scale * leaves[key]) for key in ("poses", "weight")}
+    logits = (1e6 * case.options["initial_logits"]).to(dtype)
+    leaves = {key: leaf.requires_grad_() for key, leaf in (leaves | {"initial_logits": logits}).items()}
+    votes = case.votes(**{key: leaves[key] for key in case.leaves})
+    result = routing(
+        votes, amend=True, competition=competition, initial_logits=leaves["initial_logits"], backend="fused", **options
+    )
+    gradients = torch.autograd.grad(result.capsules.poses.sum(), list(leaves.values()))
+    for tensor in (*result.capsules, result.coupling, *gradients):
+        assert tensor.isfinite().all()
+    assert not result.capsules.poses[0].any()
+    assert not result.coupling[1, 0].any()
+    assert not gradients[0][0].any()
+
+
 def wide_case(kind: str) -> tuple[dict, type]:
     """Sizes with several tiles, groups and both ways to split the work."""
     if kind == "dense":
@@ -138,6 +165,26 @@ def test_threads(num_threads, name, kind):
         for ours, again, theirs in zip(first, second, expected):
             assert torch.equal(ours, again), "the same call gives the same bits"
             assert (ours.double() - theirs).abs().max() <= tolerance * theirs.abs().max()
+
+
+@pytest.mark.usefixtures("restore_threads")
+@pytest.mark.parametrize("competition", KINDS)
+@pytest.mark.parametrize("name", ROUTINGS)
+@pytest.mark.parametrize("num_threads", [1, 3, 10])
+def test_threads_where_windows_compete(num_threads, name, competition):
+    """Examples that a thread takes alone, and the rest that all take together."""
+    routing, options = ROUTINGS[name]
+    leaves, describe = wide_case("conv")
+    logits = randn(*describe(*leaves.values()).coupling_shape)
+    options = {"competition": competition, "initial_logits": logits} | options
+    expected = gradients_of(leaves, describe, routing, torch.float64, backend="reference", **options)
+    torch.set_num_threads(num_threads)
+    first, second = (
+        gradients_of(leaves, describe, routing, torch.float64, backend="fused", **options) for _ in range(2)
+    )
+    for ours, again, theirs in zip(first, second, expected):
+        assert torch.equal(ours, again), "the same call gives the same bits"
+        assert (ours - theirs).abs().max() <= 1e-9 * theirs.abs().max()
 
 
 @pytest.mark.parametrize("make", [dense_case, conv_case], ids=["dense", "conv"])
@@ -176,11 +223,22 @@ def kernel_arguments(options: SoftmaxOptions, case) -> tuple:
         value.detach().clone().requires_grad_(value.is_floating_point()) if isinstance(value, torch.Tensor) else value
         for value in votes
     )
-    return (*tensors, case.options.get("partial"), None, *options, True)
+    logits = case.options.get("initial_logits")
+    logits = None if logits is None else logits.reshape(votes.coupling_shape).requires_grad_()
+    options = options._replace(competition=KINDS.index(case.options.get("competition", "window")))
+    return (*tensors, case.options.get("partial"), logits, *options, True)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
-@pytest.mark.parametrize("make", [lambda: dense_case(mask=True), lambda: amended(conv_case(window_mask=True))])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: dense_case(mask=True),
+        lambda: amended(conv_case(window_mask=True)),
+        lambda: with_logits(amended(conv_case()).given(competition="global")),
+        lambda: conv_case().given(competition="position"),
+    ],
+)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_opcheck(kernel, make):
     arguments = kernel_arguments(KERNELS[kernel], make())

@@ -187,7 +187,7 @@ def test_routings_by_import_path(monkeypatch):
     monkeypatch.setitem(sys.modules, "some_users_module", module)
     routing = nn.create_routing("some_users_module:Mine", num_iterations=2)
     assert type(routing) is module.Mine
-    assert routing.options == {"num_iterations": 2}
+    assert routing.options["num_iterations"] == 2
     with pytest.raises(ValueError, match="no routing at 'some_users_module:Missing'.*expected 'package.module:Class'"):
         nn.create_routing("some_users_module:Missing")
     with pytest.raises(ValueError, match="no routing at 'no_such_module:Mine'"):

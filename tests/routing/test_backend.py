@@ -13,11 +13,14 @@ from torchcaps.capsules import Capsules
 from torchcaps.nn import DynamicRouting
 from torchcaps.routing import backend as backends
 from torchcaps.routing import (
+    backend_names,
     dynamic_routing,
     em_routing,
     entropy_routing,
-    explain,
     kmeans_routing,
+    plan,
+    register_backend,
+    solvers,
     uniform_routing,
     use_backend,
     why_not,
@@ -65,9 +68,9 @@ def is_floating(value) -> bool:
 @pytest.fixture
 def chunks(monkeypatch):
     """Five examples are solved in chunks of two, two and one."""
-    monkeypatch.setattr(backends, "votes_bytes", lambda problem: 5 * 1024)
-    monkeypatch.setattr(backends, "CHUNK_BYTES", 2 * 1024)
-    monkeypatch.setattr(backends, "CHUNK_SHARE_OF_WEIGHTS", 0)
+    monkeypatch.setattr(Problem, "votes_bytes", 5 * 1024)
+    monkeypatch.setattr(solvers, "CHUNK_BYTES", 2 * 1024)
+    monkeypatch.setattr(solvers, "CHUNK_SHARE_OF_WEIGHTS", 0)
     return [2, 2, 1]
 
 
@@ -136,7 +139,7 @@ def test_small_batches_are_not_cut(monkeypatch):
 
 def test_chunks_follow_the_size_of_the_votes(monkeypatch):
     parts = count_parts(monkeypatch)
-    monkeypatch.setattr(backends, "CHUNK_BYTES", 2 * 7 * 3 * 4 * 8)  # two examples of float64
+    monkeypatch.setattr(solvers, "CHUNK_BYTES", 2 * 7 * 3 * 4 * 8)  # two examples of float64
     dynamic_routing(randn(5, 7, 3, 4), backend="chunked")
     assert parts == [2, 2, 1]
     parts.clear()
@@ -155,21 +158,21 @@ MEMORY = {  # device and its memory in all -> MiB of votes at a time
 
 @pytest.mark.parametrize(("device_type", "memory", "expected"), MEMORY.values(), ids=MEMORY)
 def test_chunks_follow_the_device(device_type, memory, expected):
-    assert backends.chunk_bytes(device_type, memory) == expected * 2**20
+    assert solvers.chunk_bytes(device_type, memory) == expected * 2**20
 
 
 @pytest.mark.parametrize(("memory", "sizes"), [(None, [2, 2, 1]), (8 * 2**30, [1] * 5), (64 * 2**30, [])])
 def test_a_device_with_more_memory_takes_more_examples_at_a_time(memory, sizes, monkeypatch):
     votes = torch.empty(5, 1024, 512, 64, device="meta")  # 128 MiB each
-    monkeypatch.setattr(backends, "total_memory", lambda device: memory)
+    monkeypatch.setattr(solvers, "total_memory", lambda device: memory)
     parts = count_parts(monkeypatch)
     assert dynamic_routing(votes, backend="chunked").capsules.poses.shape == (5, 512, 64)
     assert parts == sizes
 
 
 def test_the_memory_of_cpus_is_not_asked():
-    assert backends.total_memory(torch.device("cpu")) is None
-    assert backends.total_memory(torch.device("meta")) is None
+    assert solvers.total_memory(torch.device("cpu")) is None
+    assert solvers.total_memory(torch.device("meta")) is None
 
 
 def test_chunked_without_gradients(one_example_chunks):
@@ -203,7 +206,7 @@ def recorders(monkeypatch):
     recorders = {"fused": Recorder("it rains"), "chunked": Recorder(), "reference": Recorder()}
     for name, recorder in recorders.items():
         recorder.name = name
-    monkeypatch.setattr(backends, "BACKENDS", tuple(recorders.values()))
+    monkeypatch.setattr(backends, "_backends", tuple(recorders.values()))
     return recorders
 
 
@@ -241,6 +244,33 @@ def test_use_backend_holds_inside_its_block_and_yields_to_the_call(recorders):
         dynamic_routing(votes)
     dynamic_routing(votes)
     assert solved(recorders) == {"fused": 0, "chunked": 3, "reference": 2}
+
+
+def test_a_registered_backend_is_asked_in_its_place(monkeypatch):
+    monkeypatch.setattr(backends, "_backends", backends._backends)
+    first, later = Recorder("it rains"), Recorder()
+    first.name, later.name = "mine", "later"
+    register_backend(first)
+    register_backend(later, before="chunked")
+    assert backend_names() == ("mine", "fused", "later", "chunked", "reference")
+    planned = plan(dynamic_routing, randn(1, 3, 2, 4))
+    assert (planned.chosen, planned.reasons["mine"]) == ("later", "it rains")
+    dynamic_routing(randn(1, 3, 2, 4))
+    assert later.solved == ["dynamic"]
+    with pytest.raises(ValueError, match="backend 'mine' does not take this problem: it rains"):
+        dynamic_routing(randn(1, 3, 2, 4), backend="mine")
+
+
+def test_a_backend_that_cannot_be_registered():
+    for name in ("auto", "chunked"):
+        recorder = Recorder()
+        recorder.name = name
+        with pytest.raises(ValueError, match=f"a backend '{name}' already"):
+            register_backend(recorder)
+    recorder.name = "mine"
+    with pytest.raises(ValueError, match="before must be one of 'fused', 'chunked', 'reference', got 'chunkd'"):
+        register_backend(recorder, before="chunkd")
+    assert backend_names() == ("fused", "chunked", "reference")
 
 
 def test_use_backend_ends_with_an_error(recorders):
@@ -313,13 +343,13 @@ def test_a_block_in_one_thread_is_not_seen_in_another():
 
 
 def test_explain_says_what_would_run_and_computes_nothing(recorders):
-    explanation = explain(em_routing, randn(4, 7, 3, 16).float(), torch.ones(4, 7), beta_a=0.0, beta_u=0.0)
-    assert explanation.algorithm == "em"
-    assert explanation.chosen == "chunked"
-    assert explanation.reasons == {"fused": "it rains", "chunked": None, "reference": None}
-    assert explanation.votes_bytes == 4 * 7 * 3 * 16 * 4
+    planned = plan(em_routing, randn(4, 7, 3, 16).float(), torch.ones(4, 7), beta_a=0.0, beta_u=0.0)
+    assert planned.algorithm == "em"
+    assert planned.chosen == "chunked"
+    assert planned.reasons == {"fused": "it rains", "chunked": None, "reference": None}
+    assert planned.votes_bytes == 4 * 7 * 3 * 16 * 4
     assert solved(recorders) == {"fused": 0, "chunked": 0, "reference": 0}
-    assert str(explanation).splitlines() == [
+    assert str(planned).splitlines() == [
         "em routing runs on 'chunked'; votes, if formed: 0.0 MiB",
         "  fused: it rains",
         "  chunked: can run",
@@ -329,18 +359,18 @@ def test_explain_says_what_would_run_and_computes_nothing(recorders):
 
 def test_explain_counts_the_votes_of_windows():
     votes = conv_case(batch_size=3, spatial=(14, 14), num_types=4, kernel=(3, 3), stride=(2, 2), num_parents=5).votes()
-    assert explain(dynamic_routing, votes).votes_bytes == 3 * 6 * 6 * 36 * 5 * 4 * 8
+    assert plan(dynamic_routing, votes).votes_bytes == 3 * 6 * 6 * 36 * 5 * 4 * 8
 
 
 def test_explain_ignores_a_named_backend_and_restores_the_choice(recorders):
-    assert explain(dynamic_routing, randn(1, 3, 2, 4), backend="reference").chosen == "chunked"
+    assert plan(dynamic_routing, randn(1, 3, 2, 4), backend="reference").chosen == "chunked"
     dynamic_routing(randn(1, 3, 2, 4))
     assert solved(recorders)["chunked"] == 1
 
 
 def test_explain_still_checks_the_options():
     with pytest.raises(ValueError, match="num_iterations must be at least 1, got 0"):
-        explain(dynamic_routing, randn(1, 3, 2, 4), num_iterations=0)
+        plan(dynamic_routing, randn(1, 3, 2, 4), num_iterations=0)
 
 
 def test_why_not(recorders):
@@ -352,7 +382,7 @@ def test_why_not(recorders):
 
 def test_reference_and_chunked_take_everything():
     for make in PROBLEMS.values():
-        reasons = explain(dynamic_routing, make().votes()).reasons
+        reasons = plan(dynamic_routing, make().votes()).reasons
         assert reasons["reference"] is None
         assert reasons["chunked"] is None
 
@@ -460,5 +490,5 @@ def test_capsules_flow_through_a_compiled_function():
 
 def test_a_module_with_a_backend_of_its_own_can_be_explained():
     votes = torch.randn(2, 6, 3, 4)
-    assert explain(DynamicRouting(backend="reference"), votes).reasons["reference"] is None
+    assert plan(DynamicRouting(backend="reference"), votes).reasons["reference"] is None
     assert why_not("reference", DynamicRouting(backend="chunked"), votes) is None

@@ -10,8 +10,8 @@ from torchcaps.routing import (
     dynamic_routing,
     em_routing,
     entropy_routing,
-    explain,
     kmeans_routing,
+    plan,
     uniform_routing,
     use_backend,
     why_not,
@@ -241,11 +241,11 @@ def test_backends():
         pass
     with raises(ValueError, "backend must be one of 'fused', 'chunked', 'reference'", "got 'auto'"):
         why_not("auto", dynamic_routing, VOTES)
-    votes, logits = DenseVotes(torch.zeros(2, 3, 4), torch.zeros(3, 5, 4, 6)), torch.zeros(2, 3, 5)
-    with raises(ValueError, "backend 'fused' does not take this problem: its kernel starts from zero logits", "'auto'"):
-        dynamic_routing(votes, initial_logits=logits, backend="fused")
+    votes = DenseVotes(torch.zeros(2, 3, 4), torch.zeros(3, 5, 4, 6))
+    with raises(ValueError, "backend 'fused' does not take this problem: its kernel has soft couplings only", "'auto'"):
+        kmeans_routing(votes, hard=True, backend="fused")
     with raises(ValueError, "votes must have shape"):
-        explain(dynamic_routing, torch.zeros(3))
+        plan(dynamic_routing, torch.zeros(3))
 
 
 # Descriptions

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 import torch
 
+from support.routed import routed_image
 from torchcaps.capsules import Capsules
+from torchcaps.inspection import origin_shares
 from torchcaps.models import create_model
 from torchcaps.nn import create_routing
-from torchcaps.predictor import new_predictor
+from torchcaps.predictor import Predictor
 from torchcaps.routing import kmeans_routing
 from torchcaps.service import Refusal, RoutingChoice, Service
 from torchcaps.service.images import to_png
 from torchcaps.service.tracing import new_routing
-from torchcaps.viz import route_classes
-from torchcaps.viz.origins import shares
 
 
 def prepared(service, name, image):
@@ -25,7 +25,7 @@ def test_predictions_are_those_of_the_model(service, digit, name):
     predictor = service.predictors[name]
     found = service.predict(name, image=digit)
     output = predictor.run(digit[None])
-    assert np.allclose(found.probabilities, predictor.model.probabilities(output)[0], atol=1e-6)
+    assert np.allclose(found.probabilities, predictor.model.task.estimate(output)[0], atol=1e-6)
     expected = output.scores[0] if predictor.model.gives_activations else output.scores[0].softmax(-1)
     assert np.allclose(found.scores, expected, atol=1e-6)
     assert found.best == int(expected.argmax())
@@ -49,9 +49,9 @@ def test_texts_and_their_words(service):
 
 def test_places_add_up_and_are_those_of_the_picture(service, digit):
     found = service.explain("capsules", image=digit)
-    routed = route_classes(service.predictors["capsules"].model, prepared(service, "capsules", digit))
+    routed = routed_image(service.predictors["capsules"].model, prepared(service, "capsules", digit))
     assert found.class_index == routed.strongest[0]
-    assert np.allclose(found.places.shares, shares(routed, found.class_index))
+    assert np.allclose(found.places.shares, origin_shares(routed, found.class_index))
     assert found.places.shares.sum() == pytest.approx(100, abs=0.01)
     assert (found.places.window.height, found.places.window.row_step, found.places.image_width) == (19, 4, 28)
     other = service.explain("capsules", image=digit, class_index=7)
@@ -75,7 +75,7 @@ def test_a_tree_of_a_matrix_network(service):
 
 def test_a_trace_tells_every_iteration(service, digit):
     found = service.trace("capsules", image=digit, num_points=10)
-    routed = route_classes(service.predictors["capsules"].model, prepared(service, "capsules", digit))
+    routed = routed_image(service.predictors["capsules"].model, prepared(service, "capsules", digit))
     assert (found.routing.algorithm, found.routing.num_iterations, len(found.steps)) == ("dynamic", 3, 3)
     assert found.plane.classes == routed.strongest[:3]
     assert (found.best, found.label) == (routed.strongest[0], str(routed.strongest[0]))
@@ -102,7 +102,7 @@ def test_two_routings_share_points_and_axes(service, digit):
     )
     assert np.array_equal(first.plane.points, second.plane.points)
     assert first.plane.places == second.plane.places
-    votes = route_classes(service.predictors["capsules"].model, prepared(service, "capsules", digit)).votes
+    votes = routed_image(service.predictors["capsules"].model, prepared(service, "capsules", digit)).votes
     expected = kmeans_routing(torch.from_numpy(votes)[None], num_iterations=2)
     assert np.allclose(second.steps[-1].activations, expected.capsules.activations[0], atol=1e-5)
 
@@ -123,11 +123,12 @@ def test_every_routing_on_every_network(service, name, algorithm):
 def test_a_routing_of_the_same_kind_keeps_options_and_costs(service):
     own = service.predictors["matrix"].model.class_capsules.routing
     again = new_routing(own, RoutingChoice(algorithm="em", num_iterations=5))
-    assert again.beta_a is own.beta_a
+    assert torch.equal(again.beta_a, own.beta_a)
     assert again.options == own.options | {"num_iterations": 5}
     leaky = new_routing(create_routing("dynamic", leaky=True), RoutingChoice(algorithm="dynamic", num_iterations=1))
-    assert leaky.options == {"leaky": True, "num_iterations": 1}
-    assert new_routing(own, RoutingChoice(algorithm="dynamic")).options == {}
+    defaults = create_routing("dynamic").options
+    assert leaky.options == defaults | {"leaky": True, "num_iterations": 1}
+    assert new_routing(own, RoutingChoice(algorithm="dynamic")).options == defaults
 
 
 def test_reconstructions_follow_the_pose(service, digit):
@@ -216,6 +217,6 @@ def test_iterations_that_the_trained_options_do_not_allow(digit):
     model = create_model(
         "capsnet-small", image_shape=(1, 28, 28), num_classes=3, routing="entropy", routing_options=options
     )
-    service = Service({"entropy": new_predictor(model)})
+    service = Service({"entropy": Predictor(model)})
     with pytest.raises(Refusal, match="alpha needs one number for each of the 4 iterations"):
         service.trace("entropy", image=digit, routing=RoutingChoice(algorithm="entropy", num_iterations=4))

@@ -29,6 +29,7 @@ ALGORITHMS = ("dynamic", "kmeans", "entropy", "em", "uniform")
 KINDS = ("tensor", "dense", "conv 1", "conv 2", "class")
 BACKENDS = ("chunked", "fused")
 SIZES = (1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17)
+TENSOR_OPTIONS = ("beta_a", "beta_u", "initial_logits")  # of the call, differentiated like the votes
 LARGEST = 1e6  # of any vote; poses and weights share it
 # A backend may differ from the reference by what rounding of the input does to the reference itself, times this, and
 # by these shares of the largest entry. A child 1e5 times as large as the others costs EM's kernel digits of gradients.
@@ -71,6 +72,15 @@ class Problem:
         share = ROUNDING * torch.finfo(self.dtype).eps
         return share + 0.1 * self.rounding() / self.options["eps_var"] if self.algorithm == "em" else share
 
+    @property
+    def sharpness(self) -> float:
+        """The most that a vote is multiplied with to be a logit of a softmax routing, its parent being of length 1."""
+        alpha = self.options.get("alpha", 0.1)
+        return {
+            "kmeans": self.options.get("inverse_temperature", 1.0),
+            "entropy": 1 / min(alpha if isinstance(alpha, list) else [alpha]),
+        }.get(self.algorithm, self.options.get("num_iterations", 1))
+
     def rounding(self) -> float:
         """How far a vote may be from its exact value."""
         return 8 * torch.finfo(self.dtype).eps * largest(self.describe(self.leaves).materialise())
@@ -79,15 +89,15 @@ class Problem:
         return replace(self, dtype=dtype, leaves={name: leaf.to(dtype) for name, leaf in self.leaves.items()})
 
     def call(self, leaves: dict[str, Tensor], backend: str) -> RoutingResult:
-        betas = {name: leaves[name] for name in ("beta_a", "beta_u") if name in leaves}
+        tensors = {name: leaves[name] for name in TENSOR_OPTIONS if name in leaves}
         routing = getattr(routings, f"{self.algorithm}_routing")
         votes = self.describe(leaves)
-        return routing(votes, backend=backend, return_trace=self.return_trace, **betas, **self.options)
+        return routing(votes, backend=backend, return_trace=self.return_trace, **tensors, **self.options)
 
     def refusal(self, backend: str) -> str | None:
-        betas = {name: self.leaves[name] for name in ("beta_a", "beta_u") if name in self.leaves}
+        tensors = {name: self.leaves[name] for name in TENSOR_OPTIONS if name in self.leaves}
         routing = getattr(routings, f"{self.algorithm}_routing")
-        return why_not(backend, routing, self.describe(self.leaves), **betas, **self.options)
+        return why_not(backend, routing, self.describe(self.leaves), **tensors, **self.options)
 
     def solve(self, backend: str, nudge: float = 0.0, noise_seed: int = 0) -> dict[str, Tensor]:
         """Everything that comes out, gradients too; nudged inputs are moved by a few roundings."""
@@ -168,6 +178,8 @@ def draw(number: int) -> Problem:
         options["competition"] = "position"
     if algorithm == "em" and choose.random() < 0.3:
         options["damping"] = choose.choice((0.1, 0.5, 0.9))
+    if choose.random() < 0.25:
+        leaves["initial_logits"] = choose.choice((0.1, 1.0, 30.0)) * torch.randn(describe(leaves).coupling_shape)
     return Problem(
         number=number,
         algorithm=algorithm,
@@ -260,12 +272,15 @@ def is_ill_posed(problem: Problem, expected: dict[str, Tensor], beside: list[dic
     """Whether rounding alone decides who gets a child, so that only finite answers can be asked for.
 
     In EM that is so where the rounding of a vote, squared, is not small beside the least variance: equal votes of 1e5
-    in float32 have a mean that is wrong by 0.01, a hundred deviations of 1e-6.
+    in float32 have a mean that is wrong by 0.01, a hundred deviations of 1e-6. Where windows compete, the votes of a
+    child for two of them may be equal however the input is rounded; then that of a logit decides.
     """
     unstable = max(distance(expected["coupling"], other["coupling"]) for other in beside) > 1e-3
-    if problem.algorithm != "em" or unstable:
-        return unstable
-    return problem.rounding() ** 2 > 1e-3 * problem.options["eps_var"]
+    if unstable:
+        return True
+    if problem.algorithm == "em":
+        return problem.rounding() ** 2 > 1e-3 * problem.options["eps_var"]
+    return problem.options.get("competition", "window") != "window" and problem.rounding() * problem.sharpness > 1e-1
 
 
 def has_noisy_gradients(problem: Problem, expected: dict[str, Tensor]) -> bool:
@@ -292,7 +307,7 @@ def check(problem: Problem) -> tuple[list[str], list[str]]:
     expected = problem.solve("reference")
     wrong = [f"reference: {name} is not finite" for name, value in expected.items() if not value.isfinite().all()]
     answers = {}
-    with patch.multiple("torchcaps.routing.backend", CHUNK_BYTES=1, CHUNK_SHARE_OF_WEIGHTS=0):  # one by one
+    with patch.multiple("torchcaps.routing.solvers", CHUNK_BYTES=1, CHUNK_SHARE_OF_WEIGHTS=0):  # one by one
         for backend in BACKENDS:
             if problem.refusal(backend) is None:
                 answers[backend] = problem.solve(backend)

@@ -6,7 +6,7 @@ import torch
 from torchcaps.data.toys.shapes import CATEGORIES
 from torchcaps.inputs.texts import TextEncoding
 from torchcaps.models import Model, create_model
-from torchcaps.predictor import Predictor, new_predictor
+from torchcaps.predictor import Predictor
 from torchcaps.training.optim import fresh_statistics
 
 TEXTS = ("a fine film , well made", "a bad film , badly made")
@@ -46,4 +46,4 @@ def small_predictors() -> dict[str, Predictor]:
         models[name].card["dataset"] = "mnist"
     with fresh_statistics(models["matrix"]), torch.no_grad():
         models["matrix"](torch.rand(16, 2, 20, 20))
-    return {name: new_predictor(model) for name, model in models.items()}
+    return {name: Predictor(model) for name, model in models.items()}

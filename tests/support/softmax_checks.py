@@ -7,20 +7,20 @@ from support.cases import Case
 from support.situations import CHANGES, SITUATIONS
 from torchcaps.routing import RoutingResult
 
-# Problems whose votes are described, with the competition and the start that the kernels have.
+# Problems whose votes are described, so that a kernel can form them.
 DESCRIBED = {
     name: make
     for name, make in (SITUATIONS | CHANGES).items()
-    if any(kind in name for kind in ("dense", "class", "conv", "amend, mask"))
-    and "logits" not in name
-    and not ("conv" in name and ("global" in name or "position" in name))
+    if any(kind in name for kind in ("dense", "class", "conv", "amend, mask", "amend, partial"))
 }
 
 
 def solve(routing, case: Case, dtype: torch.dtype, **options) -> tuple[RoutingResult, dict[str, Tensor]]:
     """The result, and the gradients of a fixed combination of poses and activations."""
-    leaves = {name: leaf.detach().to(dtype).requires_grad_() for name, leaf in case.leaves.items()}
-    result = routing(case.votes(**leaves), **case.options | options)
+    given = {name: case.options[name] for name in ("initial_logits",) if name in case.options}
+    leaves = {name: leaf.detach().to(dtype).requires_grad_() for name, leaf in (case.leaves | given).items()}
+    votes = case.votes(**{name: leaves[name] for name in case.leaves})
+    result = routing(votes, **case.options | {name: leaves[name] for name in given} | options)
     generator = torch.Generator().manual_seed(1)
     seeds = [torch.randn(x.shape, dtype=torch.float64, generator=generator).to(dtype) for x in result.capsules]
     gradients = torch.autograd.grad(tuple(result.capsules), list(leaves.values()), seeds, materialize_grads=True)

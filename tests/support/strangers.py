@@ -37,7 +37,8 @@ from torchcaps.data.text import read_vectors
 from torchcaps.environment import environment
 from torchcaps.inputs.texts import TextEncoding
 from torchcaps.models import create_model
-from torchcaps.runs import RunConfig, write_json
+from torchcaps.runs import RunConfig
+from torchcaps.storage import write_json
 from torchcaps.training.checkpoint import load_latest, save_state
 from torchcaps.training.tracking import MetricsFile
 

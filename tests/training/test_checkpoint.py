@@ -7,7 +7,7 @@ from copy import deepcopy
 import pytest
 import torch
 
-from torchcaps.files import NotWritten
+from torchcaps.storage import NotWritten
 from torchcaps.training.checkpoint import (
     LAST,
     PREVIOUS,

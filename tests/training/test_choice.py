@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from torchcaps.tasks.measures import standard_error
 from torchcaps.training import fit
-from torchcaps.training.choice import is_better, standard_error
+from torchcaps.training.choice import is_better
 from torchcaps.training.engine import Trainer
 from torchcaps.training.events import Progress
 from torchcaps.training.metrics import Tally
@@ -16,9 +17,9 @@ from training.test_engine import CONFIG, new_model, stripes
 
 def tally(right: int, loss: float, error: float | None) -> Tally:
     """Of 500 examples."""
-    found = Tally.empty()
+    found = Tally.empty(["accuracy"])
     errors = None if error is None else torch.full((500,), error)
-    found.add(torch.full((500,), loss), torch.arange(500) < right, errors)
+    found.add(torch.full((500,), loss), (torch.arange(500) < right)[None], errors)
     return found
 
 
@@ -26,7 +27,7 @@ def kept(epochs: list[tuple[int, float]], *, draws: bool) -> int:
     """Which of these epochs (right answers, loss) a run ends with."""
     trainer = Trainer(new_model(), stripes(), None, CONFIG)
     for trainer.progress.epoch, (right, loss) in enumerate(epochs):
-        trainer.judge(tally(right, loss, 20.0 if draws else None))
+        trainer.state.judge(tally(right, loss, 20.0 if draws else None))
     return trainer.progress.best_epoch
 
 
@@ -39,9 +40,9 @@ def test_the_error_of_a_binomial_share_is_never_zero():
 def test_a_tally_knows_whether_anything_was_drawn():
     assert tally(490, 0.5, None).reconstruction_error is None
     found = tally(490, 0.5, 20.0)
-    found.add(torch.zeros(500), torch.ones(500), torch.full((500,), 10.0))
+    found.add(torch.zeros(500), torch.ones(1, 500), torch.full((500,), 10.0))
     assert found.reconstruction_error == 15.0
-    assert (found.loss, found.accuracy) == (0.25, 0.99)
+    assert (found.loss, found.figures) == (0.25, {"accuracy": 0.99})
 
 
 @pytest.mark.parametrize(
@@ -61,12 +62,13 @@ def test_which_epoch_is_kept(epochs, draws, expected):
 
 
 def test_a_state_of_before_goes_on():
-    old = Progress(total_steps=10, best_accuracy=0.99, best_loss=0.2)  # knew no highest accuracy
+    saved = {"total_steps": 10, "best_accuracy": 0.99, "best_loss": 0.2, "epoch_sums": [8.0, 1.0, 7.0]}
+    old = Progress.from_dict(saved)  # knew no highest accuracy and no other figures
     trainer = Trainer(new_model(), stripes(), None, CONFIG)
-    trainer.progress = old
-    trainer.judge(tally(480, 0.1, 20.0))
-    assert (old.best_epoch, old.highest_accuracy, old.stale_epochs) == (-1, 0.99, 1)
-    assert is_better(tally(494, 0.1, 20.0), old)
+    trainer.state.progress = old
+    trainer.state.judge(tally(480, 0.1, 20.0))
+    assert (old.best_epoch, old.highest_quality, old.stale_epochs) == (-1, 0.99, 1)
+    assert is_better(tally(494, 0.1, 20.0), old, trainer.task)
 
 
 def test_metrics_tell_the_error_where_there_is_a_decoder(tmp_path):

@@ -8,19 +8,19 @@ from pkgutil import resolve_name
 import numpy as np
 import pytest
 
-from test_files import LEFT, one_sentence
+from test_storage import LEFT, one_sentence
 from torchcaps.cli import main
 from torchcaps.training.checkpoint import load_latest
 from training.test_engine import stripes
 
 # What is written when, and by whom.
 STAGES = {
-    "config.json": "torchcaps.runs:write_json",
+    "config.json": "torchcaps.runs.running:write_json",
     "metrics.jsonl": "torchcaps.training.tracking:MetricsFile.append",
     "last.safetensors": "torchcaps.training.checkpoint:save_state",
-    "report.png": "torchcaps.runs:draw_report",
-    "model": "torchcaps.runs:save_model",
-    "result.json": "torchcaps.runs:write_json",
+    "report.png": "torchcaps.runs.running:draw_report",
+    "model": "torchcaps.runs.running:save_model",
+    "result.json": "torchcaps.runs.running:write_json",
 }
 
 

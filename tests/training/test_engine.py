@@ -16,6 +16,7 @@ import torch
 from torchcaps.data import Augmentation, ImageSet
 from torchcaps.models import create_model
 from torchcaps.schedules import inverse_temperature
+from torchcaps.tasks.weights import class_weights, example_weights
 from torchcaps.training import Interrupted, TrainingConfig, fit
 from torchcaps.training.checkpoint import (
     LAST,
@@ -27,7 +28,7 @@ from torchcaps.training.checkpoint import (
     with_prefix,
 )
 from torchcaps.training.engine import Trainer
-from torchcaps.training.objective import class_weights, example_weights, make_objective
+from torchcaps.training.objective import make_objective
 from torchcaps.training.optim import fresh_statistics, learning_rate
 from torchcaps.training.tracking import MetricsFile
 
@@ -67,7 +68,7 @@ def same_weights(first, second) -> bool:
 def test_it_learns(name):
     events = []
     model, progress = train(new_model(name), replace(CONFIG, epochs=4), on_event=events.append)
-    assert progress.best_accuracy >= 0.9
+    assert progress.best_figures["accuracy"] >= 0.9
     assert progress.finished
     assert progress.step == progress.total_steps == 24
     assert sum(event.is_epoch_end for event in events) == 4
@@ -224,7 +225,7 @@ def test_norms_remember_what_the_final_weights_make_of_the_data(ema):
     """Running statistics would lag behind weights that move fast, and further behind averaged ones."""
     trainer = Trainer(new_model(), stripes(), None, replace(CONFIG, epochs=1, ema=ema))
     trainer.run()
-    model, batches = trainer.plain_model, trainer.batches
+    model, batches = trainer.state.model, trainer.batches
     remembered = {name: buffer.clone() for name, buffer in model.named_buffers()}
     with fresh_statistics(model), torch.no_grad():
         for step in range(batches.steps_per_epoch):
@@ -258,9 +259,9 @@ def test_steps_that_fit_into_a_time(monkeypatch):
     trainer = Trainer(new_model(), stripes(), None, CONFIG)
     clock = iter(range(1000))
     monkeypatch.setattr("torchcaps.training.engine.time.monotonic", lambda: float(next(clock)))
-    before = {name: tensor.clone() for name, tensor in trainer.plain_model.state_dict().items()}
+    before = {name: tensor.clone() for name, tensor in trainer.state.model.state_dict().items()}
     assert trainer.count_steps(105.5) == 100  # each trial takes a second, and five percent are kept back
-    assert all(torch.equal(before[name], tensor) for name, tensor in trainer.plain_model.state_dict().items())
+    assert all(torch.equal(before[name], tensor) for name, tensor in trainer.state.model.state_dict().items())
 
 
 def test_early_stopping_and_best_weights(tmp_path):
@@ -319,7 +320,8 @@ def test_a_class_weight_multiplies_the_loss_of_its_examples(loss):
     images, targets = torch.rand(4, 1, 19, 19), torch.tensor([0, 1, 1, 0])
     output, weights = model(images), torch.tensor([0.5, 3.0])
     plain = make_objective(model, config)(output, images, targets, 0.5)
-    weighted = make_objective(model, config, weights)(output, images, targets, 0.5)
+    told = replace(config, class_weights=tuple(weights.tolist()))
+    weighted = make_objective(model, told)(output, images, targets, 0.5)
     torch.testing.assert_close(weighted, plain * weights[targets])
 
 
@@ -338,12 +340,12 @@ def test_mixed_precision_trains():
 
 def test_a_loss_scale_is_saved_and_restored(tmp_path):
     trainer = Trainer(new_model(), stripes(), None, CONFIG, folder=tmp_path)
-    trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=128.0)
+    trainer.state.scaler = torch.amp.GradScaler("cpu", init_scale=128.0)
     trainer.save()
     again = Trainer(new_model(), stripes(), None, CONFIG, folder=tmp_path)
-    again.accelerator.scaler = torch.amp.GradScaler("cpu")
-    again.restore()
-    assert again.accelerator.scaler.get_scale() == 128.0
+    again.state.scaler = torch.amp.GradScaler("cpu")
+    assert again.state.restore(tmp_path, CONFIG, is_main=True)
+    assert again.state.scaler.get_scale() == 128.0
 
 
 def test_the_best_weights_have_the_temperature_they_were_chosen_with(tmp_path):

@@ -77,8 +77,8 @@ def test_the_average_follows_slowly():
 
 def test_a_plateau_halves_the_rate():
     trainer = Trainer(new_model(), stripes(), None, replace(CONFIG, schedule="plateau"))
-    tally = Tally(torch.tensor([10.0, 5.0, 7.0, 0.0, 0.0], dtype=torch.float64))
+    tally = Tally(torch.tensor([10.0, 5.0, 7.0, 0.0, 0.0], dtype=torch.float64), ("accuracy",))
     for epochs, factor in ((1, 1.0), (3, 0.5), (3, 0.25)):  # the first is the best
         for _ in range(epochs):
-            trainer.judge(tally)
+            trainer.state.judge(tally)
         assert trainer.progress.plateau_factor == factor

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from torchcaps.capsules import Capsules
+from torchcaps.inspection import move_entries, reconstruct
 from torchcaps.models import create_model
 from torchcaps.viz import capsule_dimensions, confusion_page, reconstructions, training_curves
-from torchcaps.viz.reconstruction import decoded_offsets
 from torchcaps.viz.report import to_picture
 
 
@@ -23,7 +22,7 @@ def shown(axes) -> np.ndarray:
 
 def test_reconstructions_stand_below_their_images(model):
     images = torch.rand(2, 1, 20, 20)
-    figure = reconstructions(model, images, ["x", "y"])
+    figure = reconstructions(reconstruct(model, images), ["x", "y"])
     decoded = model(images).reconstruction.detach()
     for column in range(2):
         assert np.allclose(shown(figure.axes[column]), images[column, 0])
@@ -34,31 +33,13 @@ def test_reconstructions_stand_below_their_images(model):
     assert [axes.get_title() for axes in figure.axes[:2]] == ["true x", "true y"]
 
 
-def test_one_entry_moves_at_a_time(model):
-    poses = 0.3 * torch.rand(1, 3, 4)
-    decoded = decoded_offsets(model.decoder, poses, 1, (-0.2, 0.0, 0.2))
-    assert decoded.shape == (4, 3, 1, 20, 20)
-    moved = poses.clone()
-    moved[0, 1, 3] -= 0.2
-    expected = model.decoder(Capsules.from_poses(moved), torch.tensor([1])).detach().numpy()[0]
-    assert np.allclose(decoded[3, 0], expected, atol=1e-6)
-    assert np.allclose(decoded[:, 1], decoded[0, 1], atol=1e-6)
-    assert not np.allclose(decoded[3, 0], decoded[3, 2], atol=1e-5)
-
-
 def test_a_page_of_dimensions(model):
     image = torch.rand(1, 20, 20)
-    figure = capsule_dimensions(model, image, offsets=(-0.1, 0.0))
+    figure = capsule_dimensions(move_entries(model, image, offsets=(-0.1, 0.0)))
     assert len(figure.axes) == 4 * 2
     as_is = model(image[None]).reconstruction[0, 0].detach()
     assert np.allclose(shown(figure.axes[7]), as_is, atol=1e-5)
     assert [axes.get_title() for axes in figure.axes[:2]] == ["-0.10", "as is"]
-
-
-def test_a_model_without_decoder():
-    plain = create_model("capsnet-small", image_shape=(1, 20, 20), num_classes=3, reconstruct=False)
-    with pytest.raises(ValueError, match="no decoder"):
-        capsule_dimensions(plain, torch.rand(1, 20, 20))
 
 
 def test_curves_and_confusion():

@@ -13,8 +13,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from torchcaps.checks import check_choice
+from torchcaps.inputs.images import Preprocessing
 from torchcaps.losses import margin_loss, spread_loss
-from torchcaps.models import ImageModel, Model
+from torchcaps.models import Model
+from torchcaps.tasks import OneLabel
 
 LOSSES = ("cross_entropy", "own")
 SPREAD_MARGIN = 0.9  # of the spread loss at the end of training
@@ -163,9 +165,16 @@ def as_fractions(images: "np.ndarray | Tensor") -> Tensor:
     return tensor.to(torch.float32)
 
 
+def why_not_attack(model: Model) -> str | None:
+    """Why a model cannot be attacked: it must take images and give each one class."""
+    if not isinstance(model.preprocessing, Preprocessing):
+        return f"attacks change pixels, but {model.name} takes {model.preprocessing.kind}s"
+    if not isinstance(model.task, OneLabel):
+        return f"attacks are on models that give one class to an image, but this {model.name} does not"
+    return None
+
+
 def check_attackable(model: Model) -> None:
-    """Raise unless the model takes images and gives each one class."""
-    if not isinstance(model, ImageModel):
-        raise ValueError(f"attacks change pixels, but {model.name} takes texts")
-    if model.multi_label:
-        raise ValueError(f"attacks are on models that give one class to an image, but this {model.name} gives several")
+    """Raise if a model cannot be attacked."""
+    if (reason := why_not_attack(model)) is not None:
+        raise ValueError(reason)

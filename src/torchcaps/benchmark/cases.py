@@ -7,20 +7,21 @@ from typing import Any
 
 from torchcaps.capsules import matrix_side
 from torchcaps.checks import check_choice
+from torchcaps.routing import backend_names, find_routing, routing_names
+from torchcaps.routing.backend import REFERENCE
 from torchcaps.windows import Windows, per_axis
 
-# The reference, eager and compiled, and the two backends that are held against it.
-VARIANTS = ("reference", "compile", "chunked", "fused")
-WITH_TEXTBOOK = ("textbook", *VARIANTS)  # dynamic routing in dense layers also as tutorials write it
-
-# FLOP per entry of a vote, for each pass that a routing makes over it.
-WEIGHTED_SUM, AGREEMENT = 2, 2
-EM_M_STEP, EM_E_STEP = 6, 2  # mean, squared deviation, variance; log-density from the squared deviation
+FASTEST, *OTHERS = backend_names()  # as this package registers them
+# The reference, eager and compiled, and the backends that are held against it, from the hungriest to the thriftiest.
+COMPILE, TEXTBOOK = "compile", "textbook"
+HELD_AGAINST = tuple(name for name in (*reversed(OTHERS), FASTEST) if name != REFERENCE)
+VARIANTS = (REFERENCE, COMPILE, *HELD_AGAINST)
+WITH_TEXTBOOK = (TEXTBOOK, *VARIANTS)  # dynamic routing in dense layers also as tutorials write it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rival:
-    """Another routing on the same layer, timed on the fused backend beside the case."""
+    """Another routing on the same layer, timed on the fastest backend beside the case."""
 
     name: str
     routing: str
@@ -36,7 +37,7 @@ class Case:
         num_children: I of a dense layer, otherwise child types per position.
         routing, options: as `torchcaps.nn.create_routing` takes them.
         variants: which of WITH_TEXTBOOK are timed.
-        rivals: what the fused backend is compared with in the same process.
+        rivals: what the fastest backend is compared with in the same process.
     """
 
     name: str
@@ -117,18 +118,14 @@ class Case:
 
         A vote of D entries costs 2 D K (K is the inner size of its transformation), and routing passes over it: for r
         weighted sums, 2 D r + 2 D (r - 1); for EM with t iterations, 6 D t (mean, squared deviations, variance) +
-        2 D (t - 1) (log-densities). Forward and backward together count three times as much. A routing of one's own
-        counts the votes alone.
+        2 D (t - 1) (log-densities). Forward and backward together count three times as much. A routing that
+        does not tell its cost counts the votes alone.
         """
         inner = self.in_size if self.pose == "vector" else matrix_side(self.in_size)
-        iterations = self.options.get("num_iterations", 3)
-        num_sums = {"uniform": 1, "dynamic": iterations, "entropy": iterations, "kmeans": iterations + 1}
-        if self.routing == "em":
-            routing = EM_M_STEP * iterations + EM_E_STEP * (iterations - 1)
-        elif self.routing in num_sums:
-            routing = WEIGHTED_SUM * num_sums[self.routing] + AGREEMENT * (num_sums[self.routing] - 1)
-        else:
-            routing = 0
+        entry = find_routing(self.routing) if self.routing in routing_names() else None
+        routing = 0
+        if entry is not None and entry.cost is not None:
+            routing = entry.cost((entry.options | self.options).get("num_iterations", 0))
         return self.num_votes * self.out_size * (2 * inner + routing)
 
     def bytes_moved(self) -> int:
@@ -169,7 +166,6 @@ DENSE_RIVALS = (
     Rival(name="em t 3", routing="em", options=THREE),
     Rival(name="uniform", routing="uniform", options={}),
 )
-NO_EAGER = ("chunked", "fused")
 QUICK_MODEL = "model-capsnet-small"
 QUICK_LOOK = ("digitcaps", "em-conv-14", "text-conv")  # a few only: every process takes seconds to start
 
@@ -209,9 +205,9 @@ def make_cases(*, quick: bool) -> tuple[Case, ...]:
     ]  # fmt: skip
     if not quick:
         cases += [
-            replace(case, name=f"{case.name}-b64", batch_size=64, variants=NO_EAGER) for case in (conv_14, conv_6)
+            replace(case, name=f"{case.name}-b64", batch_size=64, variants=HELD_AGAINST) for case in (conv_14, conv_6)
         ]
-    return tuple(replace(case, variants=tuple(v for v in case.variants if v != "compile")) if quick else case
+    return tuple(replace(case, variants=tuple(v for v in case.variants if v != COMPILE)) if quick else case
                  for case in cases)  # fmt: skip
 
 
@@ -245,5 +241,5 @@ def select(cases: tuple[Case, ...], names: Iterable[str]) -> tuple[Case, ...]:
 def own_cases(routing: str, *, quick: bool) -> tuple[Case, ...]:
     """The dense layers under a routing of the user's own, which has no kernels of ours."""
     dense = [case for case in make_cases(quick=quick) if case.layer == "dense"]
-    variants = ("reference", "chunked")
+    variants = tuple(name for name in VARIANTS if name not in (COMPILE, FASTEST))
     return tuple(replace(case.with_routing(routing), variants=variants) for case in dense)

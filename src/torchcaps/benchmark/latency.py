@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from torchcaps.benchmark.cases import FASTEST
 from torchcaps.benchmark.settings import Settings
 from torchcaps.benchmark.timing import time_calls
 from torchcaps.export import FORMATS, export_model, load_onnx
 from torchcaps.models import create_model
 from torchcaps.native import library
 from torchcaps.routing import use_backend
+from torchcaps.routing.backend import AUTO, REFERENCE
 
 TOLERANCE = 1e-4
 
@@ -62,12 +64,12 @@ def measure_model(case: ModelCase, settings: Settings) -> dict[str, Any]:
         with torch.inference_mode(), use_backend(backend):
             return model(torch.from_numpy(image)).scores.numpy()
 
-    calls: dict[str, Callable[[], np.ndarray]] = {"eager": lambda: scores("reference")}
+    calls: dict[str, Callable[[], np.ndarray]] = {"eager": lambda: scores(REFERENCE)}
     refused: dict[str, str] = {}
     if (reason := library.why_not()) is not None:
-        refused["fused"] = reason
+        refused[FASTEST] = reason
     else:
-        calls["fused"] = lambda: scores("auto")
+        calls[FASTEST] = lambda: scores(AUTO)
     if (reason := FORMATS["onnx"].why_not()) is not None:
         refused["onnxruntime"] = reason
     else:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from torchcaps.benchmark.verify import Check
+from torchcaps.routing.backend import REFERENCE
 
 AXES = {"batch_size": "batch", "num_children": "children", "num_parents": "parents"}
 
@@ -83,7 +84,7 @@ def case_table(cases: Sequence[dict[str, Any]], allocator: str) -> Table:
         variants = figures["variants"]
         for index, (label, variant) in enumerate(variants.items()):
             cells = ["refused"] if "refused" in variant else _cells(variant, with_peaks=with_peaks)
-            name = "eager" if label == "reference" else label
+            name = "eager" if label == REFERENCE else label
             table.add_row(f"  {name}", *cells, end_section=index + 1 == len(variants))
     return table
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from torchcaps.benchmark.cases import Case
+from torchcaps.benchmark.cases import COMPILE, FASTEST, Case
 from torchcaps.benchmark.workload import Workload
-from torchcaps.routing import backend as backends
+from torchcaps.routing import Backend, solvers
+from torchcaps.routing.backend import REFERENCE
 
 # Largest error, relative to the largest entry of the reference's tensor.
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-4}
@@ -47,7 +48,7 @@ class Check:
         return self.refused is not None or all(error is not None and error <= self.tolerance for error in errors)
 
 
-def verify(cases: Iterable[Case], extra: Sequence[backends.Backend] = ()) -> list[Check]:
+def verify(cases: Iterable[Case], extra: Sequence[Backend] = ()) -> list[Check]:
     """Check every backend that the cases time, rivals included, on smaller layers of the same kind.
 
     Args:
@@ -59,18 +60,18 @@ def verify(cases: Iterable[Case], extra: Sequence[backends.Backend] = ()) -> lis
     """
     checks = []
     for case in cases:
-        candidates = [name for name in case.variants if name in ("textbook", "chunked", "fused")]
+        candidates = [name for name in case.variants if name not in (REFERENCE, COMPILE)]
         checks += _check_case(case.smaller(), case.name, [*candidates, *extra])
         for rival in case.rivals:
             label = f"{case.name}: {rival.name}"
-            checks += _check_case(case.smaller().with_routing(rival.routing, **rival.options), label, ["fused"])
+            checks += _check_case(case.smaller().with_routing(rival.routing, **rival.options), label, [FASTEST])
     if not all(check.passed for check in checks):
         raise MismatchError(checks)
     return checks
 
 
-def _check_case(case: Case, label: str, candidates: Sequence[str | backends.Backend]) -> Iterator[Check]:
-    expected_values, expected_gradients = Workload(case, dtype=torch.float64).values_and_gradients("reference")
+def _check_case(case: Case, label: str, candidates: Sequence[str | Backend]) -> Iterator[Check]:
+    expected_values, expected_gradients = Workload(case, dtype=torch.float64).values_and_gradients(REFERENCE)
     for dtype, tolerance in TOLERANCES.items():
         workload = Workload(case, dtype=dtype)
         for candidate in candidates:
@@ -106,8 +107,8 @@ def _largest_error(found: Sequence[Tensor | None], expected: Sequence[Tensor | N
 @contextmanager
 def _several_chunks() -> Iterator[None]:
     """Small layers would fit into one chunk, which is the reference itself."""
-    before, backends.CHUNK_BYTES = backends.CHUNK_BYTES, 1
+    before, solvers.CHUNK_BYTES = solvers.CHUNK_BYTES, 1
     try:
         yield
     finally:
-        backends.CHUNK_BYTES = before
+        solvers.CHUNK_BYTES = before

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from torchcaps.benchmark.cases import Case, Sweep
+from torchcaps.benchmark.cases import COMPILE, FASTEST, Case, Sweep
 from torchcaps.benchmark.latency import ModelCase, measure_model
 from torchcaps.benchmark.memory import peak_bytes
 from torchcaps.benchmark.roofline import measure_roofline
@@ -18,6 +18,7 @@ from torchcaps.benchmark.settings import Settings
 from torchcaps.benchmark.timing import Timing, time_calls
 from torchcaps.benchmark.workload import Workload
 from torchcaps.native import library
+from torchcaps.routing.backend import REFERENCE
 
 Runnable = dict[str, tuple[Workload, str]]  # label -> what runs, and as which variant
 
@@ -36,7 +37,7 @@ def measure_case(case: Case, settings: Settings, *, memory: bool) -> dict[str, A
         "forward": _time(runnable, "forward", settings),
         "forward_backward": _time(runnable, "forward_backward", settings),
     }
-    if "reference" in case.variants:
+    if REFERENCE in case.variants:
         single, _ = _prepare(replace(case, batch_size=1, rivals=()))
         timings["batch_1"] = _time(single, "forward", settings)
     variants: dict[str, Any] = {label: {"refused": reason} for label, reason in refused.items()}
@@ -51,7 +52,7 @@ def measure_case(case: Case, settings: Settings, *, memory: bool) -> dict[str, A
 
 def measure_sweep(sweep: Sweep, settings: Settings) -> dict[str, Any]:
     """Forward and backward at each size along each axis, with the straight line through them."""
-    backend = "fused" if Workload(sweep.case).why_not("fused") is None else "chunked"
+    backend = Workload(sweep.case).plan().chosen
     axes = {}
     for axis, sizes in sweep.sizes.items():
         workloads = {str(size): (Workload(sweep.at(axis, size)), backend) for size in sizes}
@@ -74,7 +75,7 @@ def _prepare(case: Case) -> tuple[Runnable, dict[str, str]]:
     workload = Workload(case)
     candidates: Runnable = {variant: (workload, variant) for variant in case.variants}
     for rival in case.rivals:
-        candidates[rival.name] = (Workload(case.with_routing(rival.routing, **rival.options)), "fused")
+        candidates[rival.name] = (Workload(case.with_routing(rival.routing, **rival.options)), FASTEST)
     runnable, refused = {}, {}
     for label, (candidate, variant) in candidates.items():
         reason = _why_not(candidate, variant)
@@ -86,19 +87,19 @@ def _prepare(case: Case) -> tuple[Runnable, dict[str, str]]:
 
 
 def _why_not(workload: Workload, variant: str) -> str | None:
-    if variant != "compile":
+    if variant != COMPILE:
         return workload.why_not(variant)
     try:
         workload.compile()
-        workload.forward("compile")
-        workload.forward_backward("compile")
+        workload.forward(COMPILE)
+        workload.forward_backward(COMPILE)
     except Exception as error:  # compilers fail in many ways; the other variants are still worth timing
         return f"torch.compile failed: {str(error).splitlines()[0]}"
     return None
 
 
 def _peaks(workload: Workload, variant: str) -> dict[str, int | None]:
-    if variant != "compile":  # which has run already
+    if variant != COMPILE:  # which has run already
         small = Workload(workload.case.smaller())
         small.forward_backward(variant)  # loads libraries and starts threads
     peaks = {}
@@ -117,17 +118,17 @@ def _time(runnable: Runnable, method: str, settings: Settings) -> dict[str, Timi
 
 
 def _figures(label: str, timings: dict[str, dict[str, Timing]], peaks: dict[str, int | None] | None) -> dict[str, Any]:
-    """Times of one variant, and how many times faster it is than the reference and slower than fused."""
+    """Times of one variant, and how many times faster it is than the reference and slower than the fastest backend."""
     figures: dict[str, Any] = {"peak_bytes": peaks, "speedup": {}, "over_fused": {}}
     for name, of_variant in timings.items():
         if label not in of_variant:
             continue
         seconds = of_variant[label].seconds
         figures[name] = asdict(of_variant[label]) | {"is_quiet": of_variant[label].is_quiet}
-        if "reference" in of_variant:
-            figures["speedup"][name] = of_variant["reference"].seconds / seconds
-        if "fused" in of_variant:
-            figures["over_fused"][name] = seconds / of_variant["fused"].seconds
+        if REFERENCE in of_variant:
+            figures["speedup"][name] = of_variant[REFERENCE].seconds / seconds
+        if FASTEST in of_variant:
+            figures["over_fused"][name] = seconds / of_variant[FASTEST].seconds
     return figures
 
 

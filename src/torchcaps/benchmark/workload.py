@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from torchcaps import nn
-from torchcaps.benchmark.cases import Case
+from torchcaps.benchmark.cases import COMPILE, TEXTBOOK, Case
 from torchcaps.benchmark.textbook import textbook_routing
 from torchcaps.capsules import Capsules, squash
-from torchcaps.routing import explain, use_backend
-from torchcaps.routing.backend import Backend
+from torchcaps.routing import Backend, Plan, plan, use_backend
+from torchcaps.routing.backend import REFERENCE
 
 SEED = 0
 
@@ -40,9 +40,11 @@ class Workload:
 
     def why_not(self, backend: str) -> str | None:
         """Why a backend does not take this layer; None if it does."""
-        if backend in ("textbook", "reference", "chunked", "compile"):
-            return None
-        return explain(self.layer.routing, self.layer.votes(self.children)).reasons[backend]
+        return None if backend in (TEXTBOOK, COMPILE) else self.plan().reasons[backend]
+
+    def plan(self) -> Plan:
+        """Which backends take this layer."""
+        return plan(self.layer.routing, self.layer.votes(self.children))
 
     def compile(self) -> None:
         """Let torch.compile translate the layer for the variant "compile"."""
@@ -64,9 +66,9 @@ class Workload:
         return parents, torch.autograd.grad(parents, leaves, self.from_above, allow_unused=True)
 
     def _parents(self, variant: str | Backend) -> Capsules:
-        if variant == "textbook":
+        if variant == TEXTBOOK:
             return textbook_routing(self.children.poses, self.layer.weight, **self.case.options)
-        backend, layer = ("reference", self.compiled) if variant == "compile" else (variant, self.layer)
+        backend, layer = (REFERENCE, self.compiled) if variant == COMPILE else (variant, self.layer)
         assert layer is not None, "compile() comes first"
         with use_backend(backend):
             return layer(self.children)

@@ -23,7 +23,7 @@ class Benchmark:
     """Write all figures, with machine, versions and command, to this JSON file; after every case what there is."""
 
     routing: str | None = None
-    """A routing of your own, package.module:Class, in dense layers on the reference and chunked backends."""
+    """A routing of your own, package.module:Class, in dense layers on the backends that need no kernel."""
 
     threads: int | None = None
     """Threads to compute with; as many as torch takes by itself if left out."""
@@ -37,7 +37,7 @@ class Benchmark:
 
         from torchcaps.benchmark import MismatchError, report, run
         from torchcaps.benchmark.settings import FULL, QUICK
-        from torchcaps.files import write_json
+        from torchcaps.storage import write_json
 
         def save(results: dict[str, Any]) -> None:
             if self.out is not None:

@@ -10,7 +10,7 @@ import tyro
 from torchcaps.data.text.tables import Columns
 
 if TYPE_CHECKING:
-    from torchcaps.data import LabelledSet
+    from torchcaps.data import DataSet, LabelledSet
     from torchcaps.models import Model
     from torchcaps.runs import RunConfig
 
@@ -39,18 +39,15 @@ class Evaluate:
 
         from torchcaps.cli.notices import notices
         from torchcaps.predictor import load
-        from torchcaps.runs import scores
 
         predictor = load(self.run_folder)
         model = predictor.model
         name, columns = self.source(model.card)
         with notices(Console(stderr=True)):
             part, is_test = load_part(name, columns, model, is_asked_for=self.data is not None)
-            if model.multi_label != part.is_multi_label:
-                kinds = "lists of labels" if model.multi_label else "one label for each"
-                raise ValueError(f"the model was trained on {kinds}; {name} has the other kind")
-            probabilities = predictor.predict_proba(part.inputs, crops=self.crops)
-        result = scores(model.decide(probabilities), part.labels)
+            model.task.check_labels(part.labels, name)
+            answers = predictor.predict(part.inputs, crops=self.crops)
+        result = model.task.score(answers, part.labels)
         result |= {f"{model.kind}s": len(part), "data": name, "model": model.name, "crops": self.crops}
         if self.json:
             print(json.dumps(result))
@@ -85,6 +82,21 @@ def columns_of(config: "RunConfig | None", given: Columns) -> Columns:
     return replace(own, **(named | {"header": given.header and own.header}))
 
 
+def load_images(name: str, columns: Columns, model: "Model") -> "DataSet":
+    """Data for a model of images, at its size."""
+    from torchcaps.data import load_data
+    from torchcaps.data.load import is_image_folder
+
+    return load_data(name, image_size=model.preprocessing.image_size if is_image_folder(name) else None)
+
+
+def load_texts(name: str, columns: Columns, model: "Model") -> "DataSet":
+    """Data for a model of texts, with its classes."""
+    from torchcaps.data import text
+
+    return text.load_texts(name, columns, model.labels)
+
+
 def load_part(name: str, columns: Columns, model: "Model", *, is_asked_for: bool) -> "tuple[LabelledSet, bool]":
     """The test part of a dataset, its classes numbered as the model's; of one that was asked for and has none, all.
 
@@ -94,18 +106,11 @@ def load_part(name: str, columns: Columns, model: "Model", *, is_asked_for: bool
     from rich.console import Console
 
     from torchcaps.cli.notices import notices
-    from torchcaps.data import TextSet, load_data
-    from torchcaps.data.load import is_image_folder
-    from torchcaps.data.sets import with_classes
-    from torchcaps.data.text import load_texts
+    from torchcaps.data.labels import with_classes
 
-    is_text = model.kind == "text"
     with notices(Console(stderr=True)):
-        if is_text:
-            data = load_texts(name, columns, model.labels)
-        else:
-            data = load_data(name, image_size=model.preprocessing.image_size if is_image_folder(name) else None)
-    if isinstance(data.train, TextSet) != is_text:
+        data = {"image": load_images, "text": load_texts}[model.kind](name, columns, model)
+    if data.train.kind != model.kind:
         raise ValueError(f"the model takes {model.kind}s, which {name} is not")
     if data.test is None and not is_asked_for:
         raise ValueError(f"{name} has no test {model.kind}s; give data that the model has not seen with --data")

@@ -13,8 +13,8 @@ class Models:
         from rich.console import Console
         from rich.table import Column, Table
 
-        from torchcaps.models.base import SHIPPED, read_config
         from torchcaps.models.registry import create_model, list_models
+        from torchcaps.models.saving import SHIPPED, read_config
 
         console = Console()
         examples: tuple[tuple[str, str, dict[str, Any]], ...] = (
@@ -25,7 +25,11 @@ class Models:
             name_column = Column("model", no_wrap=True)  # it is to be typed
             table = Table(name_column, "parameters", "loss", "what it is", title=f"for {kind}s ({example})")
             for name in list_models(kind):
-                model = create_model(name, **options)
+                try:
+                    model = create_model(name, **options)
+                except Exception as error:  # a model of somebody else may need other arguments
+                    table.add_row(name, "", "", f"{type(error).__name__}: {error}")
+                    continue
                 num_parameters = sum(parameter.numel() for parameter in model.parameters())
                 summary = (type(model).__doc__ or "").splitlines()[0]
                 table.add_row(name, f"{num_parameters:,}", model.default_loss, summary)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-from torchcaps.data.sets import DataNotice
+from torchcaps.data.labelled import DataNotice
 from torchcaps.inputs.texts import TextNotice
 from torchcaps.training.checkpoint import CheckpointNotice
 

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from torchcaps.inspection import pose_space, probe_poses, read_features
+from torchcaps.inspection import pose_space, probe_poses, read_features, sweeps
 from torchcaps.inspection.probes import seen_properties
-from torchcaps.models.base import SHIPPED, read_config
+from torchcaps.models.saving import SHIPPED, read_config
 from torchcaps.predictor import load
-from torchcaps.viz.poses import direction_page, probe_lines, probe_page
+from torchcaps.viz.poses import direction_page, probe_page
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,11 +35,11 @@ def told_pages(model: "Model", rival: "Model | None", part: "LabelledSet") -> "t
         raise ValueError("poses are told apart by the true class of an image; here some images have several")
     images, labels = np.asarray(part.inputs), np.asarray(part.labels)
     probes = probe_poses(model, images, labels)
-    lines = [f"{model.name}, poses of {len(images):,} images, mean over classes:", *probe_lines(probes)]
+    lines = [f"{model.name}, poses of {len(images):,} images, mean over classes:", *probes.lines()]
     if rival is None:
         return {"poses": probe_page(probes, name=f"{model.name}, poses")}, lines
     others = probe_poses(rival, images, labels, num_entries=probes.num_entries)
-    lines += [f"{rival.name}, principal directions of its features:", *probe_lines(others)]
+    lines += [f"{rival.name}, principal directions of its features:", *others.lines()]
     page = probe_page(probes, others, name=f"{model.name}, poses", rival_name=f"{rival.name}, principal directions")
     return {"poses": page}, lines
 
@@ -56,4 +56,4 @@ def direction_pages(model: "Model", part: "LabelledSet", number: int) -> "dict[s
     own = poses[int(is_member[:number].sum())]
     names = {"told": "poses-properties", "principal": "poses-directions", "entries": "poses-entries"}
     there = {kind: name for kind, name in names.items() if getattr(space, kind)}  # an untrained network tells nothing
-    return {name: direction_page(model, space, pose=own, kind=kind) for kind, name in there.items()}
+    return {name: direction_page(sweeps(model, space, pose=own, kind=kind)) for kind, name in there.items()}

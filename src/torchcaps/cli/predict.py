@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from torchcaps.inspection import Reason
-    from torchcaps.predictor import Predictor, TextPredictor
+    from torchcaps.predictor import Predictor
 
 STANDARD_INPUT = Path("-")
 
@@ -51,13 +51,10 @@ class Predict:
 
     def run(self) -> None:
         """Print the answers."""
-        from torchcaps.predictor import TextPredictor, load
+        from torchcaps.predictor import load
 
         predictor = load(self.run_folder)
-        if isinstance(predictor, TextPredictor):
-            self.predict_texts(predictor)
-        else:
-            self.predict_images(predictor)
+        {"image": self.predict_images, "text": self.predict_texts}[predictor.kind](predictor)
 
     def predict_images(self, predictor: "Predictor") -> None:
         """Print the class of each image file."""
@@ -70,7 +67,7 @@ class Predict:
         for path in self.files:
             self.answer(predictor, {"file": str(path)}, read_image(path)[None])
 
-    def predict_texts(self, predictor: "TextPredictor") -> None:
+    def predict_texts(self, predictor: "Predictor") -> None:
         """Print the class of each text."""
         from rich.console import Console
 
@@ -102,15 +99,11 @@ class Predict:
     def answer(self, predictor: "Predictor", named: dict[str, str], inputs) -> int:
         """Print the answer for one image or text; its most probable class."""
         model, output = predictor.model, predictor.run(inputs)
-        probabilities = model.probabilities(output)[0]
-        scores = output.scores[0] if model.gives_activations else probabilities
+        probabilities = model.task.estimate(output)
+        scores = (output.scores if model.gives_activations else probabilities)[0]
         best = int(scores.argmax())
-        label = predictor.labels[best]
-        labels = [label]
-        if model.multi_label:
-            is_there = model.decide(probabilities[None].float().cpu().numpy())[0]
-            labels = [name for name, there in zip(predictor.labels, is_there, strict=True) if there]
-            label = " ".join(labels)
+        labels = model.task.names(model.task.decide(probabilities.float().cpu().numpy())[0], predictor.labels)
+        label = " ".join(labels)
         if self.json:
             rounded = (round(score, 6) for score in scores.tolist())
             result: dict[str, Any] = {
@@ -120,7 +113,7 @@ class Predict:
                 "scores": dict(zip(predictor.labels, rounded, strict=True)),
             }
             if self.explain:
-                reasons = predictor.explain(inputs, [best])[0]  # pyrefly: ignore[missing-attribute] (texts only)
+                reasons = predictor.explain(inputs, [best])[0]
                 result["reasons"] = [[word, round(value, 6)] for word, value in reasons]
             print(json.dumps(result, ensure_ascii=False))
         else:

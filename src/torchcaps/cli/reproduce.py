@@ -54,6 +54,9 @@ class Reproduce:
     """A sentence to be saved with table and figure, such as what is special about the data; without one, the sentence
     that was saved before stays."""
 
+    pack: bool = False
+    """Run nothing: move the records of finished runs into one archive, from which the experiment goes on as well."""
+
     def run(self) -> int:
         """Run what is missing; 130 if interrupted."""
         from rich.console import Console
@@ -72,6 +75,9 @@ class Reproduce:
         check_count("--first-seed", self.first_seed, least=0)
         scale: Scale = "quick" if self.quick else "full"
         folder = self.out or Path("runs") / f"{self.name}-{scale}"
+        if self.pack:
+            pack_runs(console, folder)
+            return 0
         rows = experiment.choose_rows(scale, self.data)
         if not self.quick and not self.full:
             show_plan(console, experiment, experiment.choose_rows(scale, self.data, self.only), folder)
@@ -118,6 +124,17 @@ class Reproduce:
         console.print(f"table:  {folder / TABLE}", soft_wrap=True)
         console.print(f"figure: {folder / FIGURE}", soft_wrap=True)
         return 0
+
+
+def pack_runs(console: "Console", folder: Path) -> None:
+    """Pack what is finished, and say so."""
+    from torchcaps.experiments.archive import ARCHIVE, pack
+    from torchcaps.experiments.harness import MEASURES
+
+    num_runs = pack(folder, MEASURES)
+    if num_runs == 0:
+        raise ValueError(f"there is no finished run in {folder} that is not packed; give another folder with --out")
+    console.print(f"the records of {num_runs} runs are in {folder / ARCHIVE}", soft_wrap=True)
 
 
 def outcome(done: "Finished") -> str:

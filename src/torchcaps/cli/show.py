@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from matplotlib.figure import Figure
     from torch import Tensor
 
     from torchcaps.data import LabelledSet
-    from torchcaps.predictor import Predictor, TextPredictor
+    from torchcaps.inspection import Routes
+    from torchcaps.predictor import Predictor
 
     Inputs = tuple[Tensor, list[str] | None]
 
@@ -32,6 +33,13 @@ Picture = Literal[
     "curves",
     "confusion",
 ]
+OF_KIND = {
+    "image": (
+        *("couplings", "votes", "animation", "distances", "origins"),
+        *("parse-tree", "reconstructions", "dimensions", "poses"),
+    ),
+    "text": ("words",),
+}
 USUAL = {"image": ("couplings", "votes", "distances", "origins"), "text": ("words",)}
 OF_ANY = ("curves", "confusion")  # pictures of runs with images and with texts
 MOST_RECONSTRUCTIONS = 10
@@ -81,29 +89,37 @@ class Show:
 
     def run(self) -> None:
         """Write the pictures and print their paths."""
-        from torchcaps.predictor import TextPredictor, load
+        from torchcaps.predictor import load
 
         predictor = load(self.run_folder)
-        kind = predictor.model.kind
+        kind = predictor.kind
         other = {"image": self.text, "text": self.image}[kind]
         if other is not None:
             raise ValueError(f"{self.run_folder} takes {kind}s; give --{kind} instead of {str(other)!r}")
         pictures = dict.fromkeys(self.pictures or USUAL[kind])
         for picture in pictures:
-            if picture not in OF_ANY and (picture == "words") != (kind == "text"):
+            if picture not in (*OF_ANY, *OF_KIND[kind]):
                 raise ValueError(f"{self.run_folder} takes {kind}s; {picture} cannot be drawn of them")
-        if isinstance(predictor, TextPredictor):
-            for picture in pictures:
-                self.save(self.draw_text(picture, predictor), picture)
-            return
+        {"image": self.show_images, "text": self.show_texts}[kind](predictor, pictures)
+
+    def show_texts(self, predictor: "Predictor", pictures: "Iterable[str]") -> None:
+        """Write pictures of a model of texts."""
+        for picture in pictures:
+            self.save(self.draw_text(picture, predictor), picture)
+
+    def show_images(self, predictor: "Predictor", pictures: "Iterable[str]") -> None:
+        """Write pictures of a model of images."""
+        from torchcaps.inspection import find_routes
+
         inputs = cache(lambda: self.inputs(predictor))  # read once, and only for pictures of an image
+        routes = cache(lambda: find_routes(predictor.model, inputs()[0][0], return_trace=True))
         for picture in pictures:
             if picture == "animation":
-                self.animate(predictor, inputs)
+                self.animate(predictor, routes)
             elif picture == "poses":
                 self.show_poses(predictor)
             else:
-                self.save(self.draw(picture, predictor, inputs), picture)
+                self.save(self.draw(picture, predictor, inputs, routes), picture)
 
     def save(self, figure: "Figure", picture: str) -> None:
         """Write a picture that stands still and print its path."""
@@ -127,59 +143,63 @@ class Show:
             self.save(page, picture)
         print("\n".join(lines))
 
-    def animate(self, predictor: "Predictor", inputs: "Callable[[], Inputs]") -> None:
+    def animate(self, predictor: "Predictor", routes: "Callable[[], Routes]") -> None:
         """Write the moving picture and print its path."""
         from matplotlib import rc_context, rcParams
         from matplotlib.animation import PillowWriter
 
-        from torchcaps.viz import route_classes, vote_animation
+        from torchcaps.inspection import class_routing
+        from torchcaps.viz import vote_animation
         from torchcaps.viz.fonts import more_fonts
 
         path = self.out / "animation.gif"
         families = [*rcParams["font.family"], *more_fonts("".join(predictor.labels))]
         with rc_context({"font.family": families}):  # a setting, because each frame is drawn anew
-            animation = vote_animation(route_classes(predictor.model, inputs()[0][0]))
+            animation = vote_animation(class_routing(routes()))
             self.out.mkdir(parents=True, exist_ok=True)
             animation.save(path, writer=PillowWriter(fps=FRAMES_PER_SECOND))
         print(path)
 
-    def draw(self, picture: str, predictor: "Predictor", inputs: "Callable[[], Inputs]") -> "Figure":
+    def draw(
+        self, picture: str, predictor: "Predictor", inputs: "Callable[[], Inputs]", routes: "Callable[[], Routes]"
+    ) -> "Figure":
         """One picture of a model of images."""
-        from torchcaps import viz
+        from torchcaps import inspection, viz
 
         if picture in OF_ANY:
             return self.draw_any(picture, predictor)
-        images, truth = inputs()
         if picture == "reconstructions":
-            return viz.reconstructions(predictor.model, images, truth)
+            images, truth = inputs()
+            return viz.reconstructions(inspection.reconstruct(predictor.model, images), truth)
         if picture == "dimensions":
-            return viz.capsule_dimensions(predictor.model, images[0])
+            return viz.capsule_dimensions(inspection.move_entries(predictor.model, inputs()[0][0]))
         if picture == "parse-tree":
-            return viz.parse_tree_page(viz.parse_tree(predictor.model, images[0]), images[0].numpy())
+            return viz.parse_tree_page(inspection.parse_tree(routes()), inputs()[0][0].numpy())
         drawings = {
             "couplings": viz.coupling_strip,
             "votes": viz.vote_strip,
             "distances": viz.vote_distances,
             "origins": viz.vote_origins,
         }
-        return drawings[picture](viz.route_classes(predictor.model, images[0]))
+        return drawings[picture](inspection.class_routing(routes()))
 
-    def draw_text(self, picture: str, predictor: "TextPredictor") -> "Figure":
+    def draw_text(self, picture: str, predictor: "Predictor") -> "Figure":
         """One picture of a model of texts."""
         import numpy as np
 
+        from torchcaps.inspection import WordRouting
         from torchcaps.viz import word_page
 
         if picture in OF_ANY:
             return self.draw_any(picture, predictor)
         text = self.text if self.text is not None else self.of_test_set(self.test_part(predictor))[0]
-        classes = range(len(predictor.labels))
-        reasons = predictor.explain([text] * len(classes), classes)
-        if not reasons[0]:
+        encoding = predictor.model.preprocessing
+        words = encoding.tokens(text)
+        if not words:
             raise ValueError("the text has no words")
-        values = np.array([[reason.value for reason in of_class] for of_class in reasons])
-        scores = predictor.run([text]).scores[0].tolist()
-        return word_page([reason.word for reason in reasons[0]], values, predictor.labels, scores)
+        routed = WordRouting(predictor.model, encoding([text]))
+        values = np.array([routed.values([index])[0].tolist() for index in range(len(predictor.labels))])
+        return word_page(words, values[:, : len(words)], predictor.labels, routed.output.scores[0].tolist())
 
     def draw_any(self, picture: str, predictor: "Predictor") -> "Figure":
         """One picture of a run, whatever it takes."""
@@ -188,7 +208,7 @@ class Show:
     def inputs(self, predictor: "Predictor") -> "Inputs":
         """The image that was asked for and, of a test set, those after it: prepared, with their true classes."""
         from torchcaps.data import ImageSet, read_image
-        from torchcaps.viz.contact_sheet import caption
+        from torchcaps.data.showing import caption
 
         prepare = predictor.model.preprocessing
         if self.image is not None:

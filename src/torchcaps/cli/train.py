@@ -11,6 +11,7 @@ from torchcaps.data.augment import Augmentation
 from torchcaps.data.text import TextOptions
 from torchcaps.training.config import TrainingConfig
 
+TO_PREDICT = {"image": "IMAGE.png", "text": "--text TEXT --explain"}  # an example of each kind of input
 PYTHON_VALUES = {"True": "true", "False": "false", "None": "null"}
 
 
@@ -28,7 +29,8 @@ class Train:
     .csv, .tsv, .jsonl or .txt file ("label text" lines)."""
 
     model: str | None = None
-    """Name of a model, see `torchcaps models`; None is capsnet-small for images and text-capsule-a for texts."""
+    """Name of a model, see `torchcaps models`, or package.module:Class for one of your own; None is capsnet-small for
+    images and text-capsule-a for texts."""
 
     routing: str | None = None
     """Routing of the model, dynamic, kmeans, entropy, em, uniform or package.module:Class; None is the model's own."""
@@ -72,19 +74,20 @@ class Train:
 
         from torchcaps import runs
         from torchcaps.cli.notices import notices
-        from torchcaps.nn.routing import check_trusted
         from torchcaps.training import Interrupted
         from torchcaps.training.processes import processes
         from torchcaps.training.progress import TrainingProgress
+        from torchcaps.trust import check_trusted
 
         console = Console()
         if self.resume is not None:
             if self != Train(resume=self.resume):
                 raise ValueError("a run that is resumed keeps its options; give --resume alone")
             folder, config = self.resume, runs.RunConfig.read(self.resume)
-            check_trusted(config.model_options.get("routing"), str(folder / runs.CONFIG))
+            for what, name in named_code(config).items():
+                check_trusted(name, str(folder / runs.CONFIG), what=what)
         else:
-            folder = self.out or new_folder(f"{Path(self.data).stem}-{self.model or 'capsules'}")
+            folder = self.out or new_folder(f"{Path(self.data).stem}-{(self.model or 'capsules').rpartition(':')[2]}")
             config = self.config()
         try:
             with notices(console), TrainingProgress(console) as progress:
@@ -118,6 +121,12 @@ class Train:
         )
 
 
+def named_code(config) -> dict[str, str]:
+    """Code of one's own that a run names as package.module:Class, by what it is."""
+    names = {"model": config.model, "routing": config.model_options.get("routing")}
+    return {what: name for what, name in names.items() if isinstance(name, str) and ":" in name}
+
+
 def parse_option(option: str) -> tuple[str, Any]:
     """name=value with a JSON value, one of Python's True, False and None, or a plain string."""
     name, equals, value = option.partition("=")
@@ -141,11 +150,10 @@ def new_folder(name: str) -> Path:
 
 def report_result(console, config, folder: Path, result: dict[str, Any]) -> None:
     """What to look at and try next; the last line is the figure."""
-    is_text = "text" in result["kind"]
-    module, colon, _ = str(config.model_options.get("routing")).partition(":")
-    command = f"TORCHCAPS_TRUST={module} torchcaps" if colon else "torchcaps"  # code of one's own
+    modules = ",".join(dict.fromkeys(name.partition(":")[0] for name in named_code(config).values()))
+    command = f"TORCHCAPS_TRUST={modules} torchcaps" if modules else "torchcaps"
     tries = [f"{command} evaluate {folder}"] if "accuracy" in result else []
-    tries.append(f"{command} predict {folder} {'--text TEXT --explain' if is_text else 'IMAGE.png'}")
+    tries.append(f"{command} predict {folder} {TO_PREDICT[result['kind']]}")
     lines = [f"report: {folder / 'report.png'}"] if "accuracy" in result else []
     lines += [f"next:   {tries[0]}", *(f"        {line}" for line in tries[1:])]
     if "accuracy" not in result:

@@ -5,8 +5,10 @@ Importing this room does not import torch, so that a command line can offer its 
 
 from torchcaps.data.augment import Augmentation
 from torchcaps.data.folders import read_image
+from torchcaps.data.labelled import LabelledSet
 from torchcaps.data.load import SOURCES, Source, load_data
-from torchcaps.data.sets import DataSet, ImageSet, LabelledSet, choose_some, split_validation
+from torchcaps.data.sampling import choose_some, split_validation
+from torchcaps.data.sets import DataSet, ImageSet
 from torchcaps.data.splits import (
     Viewpoints,
     novel_azimuth,

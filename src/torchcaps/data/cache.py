@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.lib import format as npy
 
-from torchcaps.data.files import check_memory
-from torchcaps.files import TEMPORARY, whole_file
+from torchcaps.data.safe_reading import check_memory
+from torchcaps.storage import TEMPORARY, whole_file
 
 CACHE_VARIABLE = "TORCHCAPS_CACHE"
 ABANDONED = 3600  # seconds after which nobody is writing a file any more

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from torchcaps.data.files import naming, opened
-from torchcaps.data.sets import ImageSet, check_label_range
+from torchcaps.data.labels import check_label_range
+from torchcaps.data.safe_reading import naming, opened
+from torchcaps.data.sets import ImageSet
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 PIXELS = 3 * 32 * 32

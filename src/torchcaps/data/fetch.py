@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from torchcaps.data.catalogue import Distribution, RemoteFile
-from torchcaps.data.files import CHUNK, opened
+from torchcaps.data.safe_reading import CHUNK, opened
 
 BLOCK = 2**16
 HEADERS = {"User-Agent": "torchcaps"}

@@ -17,8 +17,9 @@ from statistics import median_low
 import numpy as np
 from PIL import Image, ImageOps
 
-from torchcaps.data.files import check_memory
-from torchcaps.data.sets import DataNotice, ImageSet, Parts, which_part
+from torchcaps.data.labelled import DataNotice, Parts, which_part
+from torchcaps.data.safe_reading import check_memory
+from torchcaps.data.sets import ImageSet
 
 ENDINGS = (".png", ".jpg", ".jpeg")
 FORMATS = ("PNG", "JPEG")

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from torchcaps.data.files import Readable, check_inflation, check_memory, naming, opened, read_bytes
-from torchcaps.data.sets import ImageSet, check_label_range, numbered_classes
+from torchcaps.data.labels import check_label_range, numbered_classes
+from torchcaps.data.safe_reading import Readable, check_inflation, check_memory, naming, opened, read_bytes
+from torchcaps.data.sets import ImageSet
 
 UNSIGNED_BYTES = 8
 PARTS = {"train": "train", "test": "t10k"}

@@ -10,10 +10,11 @@ from torchcaps.data.cifar import find_cifar, read_cifar
 from torchcaps.data.folders import read_image_folder
 from torchcaps.data.home import folder_of, home
 from torchcaps.data.idx import has_idx_files, read_idx_folder
+from torchcaps.data.labelled import Parts
 from torchcaps.data.made import make_sets
 from torchcaps.data.norb import has_norb_files, read_norb_folder
 from torchcaps.data.npz import read_npz
-from torchcaps.data.sets import DataSet, ImageSet, Parts
+from torchcaps.data.sets import DataSet, ImageSet
 from torchcaps.data.text import SOURCES as TEXT_SOURCES
 from torchcaps.data.text import Columns, is_text, load_texts
 

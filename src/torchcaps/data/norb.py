@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from torchcaps.data.cache import cached_array
-from torchcaps.data.files import CHUNK, Readable, check_inflation, check_memory, naming, opened, read_bytes
-from torchcaps.data.sets import ImageSet, check_label_range
+from torchcaps.data.labels import check_label_range
+from torchcaps.data.safe_reading import CHUNK, Readable, check_inflation, check_memory, naming, opened, read_bytes
+from torchcaps.data.sets import ImageSet
 
 DTYPES = {
     0x1E3D4C51: np.dtype("<f4"),

@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 from numpy.lib import format as npy
 
-from torchcaps.data.files import check_inflation, check_memory, naming, read_bytes
-from torchcaps.data.sets import ImageSet, check_label_range, numbered_classes
+from torchcaps.data.labels import check_label_range, numbered_classes
+from torchcaps.data.safe_reading import check_inflation, check_memory, naming, read_bytes
+from torchcaps.data.sets import ImageSet
 
 TRAIN = (("x_train", "y_train"), ("images", "labels"))
 TEST = ("x_test", "y_test")

@@ -15,9 +15,9 @@ from sklearn.utils.multiclass import check_classification_targets, type_of_targe
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from torchcaps.checks import check_choice
-from torchcaps.data.sets import split_indices
+from torchcaps.data.sampling import split_indices
 from torchcaps.models import Model
-from torchcaps.predictor import new_predictor
+from torchcaps.predictor import Predictor
 from torchcaps.training import Progress, TrainingConfig, fit
 from torchcaps.training.progress import TrainingProgress
 
@@ -73,8 +73,9 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
         y = _checked_labels(y)
         self.classes_ = np.arange(y.shape[1]) if y.ndim == 2 else np.unique(y)
         self._start(inputs, multi_label=y.ndim == 2)
-        self.model_.at_least_one = y.ndim == 2 and bool(y.any(1).all())  # as befits data without empty examples
-        progress = self._train(inputs, self._targets(y), self._training_config(inputs))
+        targets = self._targets(y)
+        self.model_.task.look_at(targets)
+        progress = self._train(inputs, targets, self._training_config(inputs))
         self.n_iter_ = progress.epoch
         return self
 
@@ -106,15 +107,15 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label of each input (n,); multi-label: 0 or 1 for each class (n, J)."""
         probabilities = self.predict_proba(X)
-        answers = self.model_.decide(probabilities)
-        return answers.astype(np.int64) if self.model_.multi_label else self.classes_[answers]
+        answers = self.model_.task.decide(probabilities)
+        return answers.astype(np.int64) if self.model_.task.multi_label else self.classes_[answers]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of each class, (n, J); rows add up to 1 unless several classes may be true at once."""
         check_is_fitted(self)
         inputs, _ = self._check_inputs(X, is_first=False)
-        probabilities = new_predictor(self.model_).predict_proba(inputs).astype(np.float64)
-        if not self.model_.multi_label:
+        probabilities = Predictor(self.model_).predict_proba(inputs).astype(np.float64)
+        if not self.model_.task.multi_label:
             probabilities /= probabilities.sum(axis=1, keepdims=True)
         return probabilities
 
@@ -163,7 +164,7 @@ class CapsuleClassifier(ClassifierMixin, BaseEstimator):
 
     def _targets(self, y: np.ndarray) -> np.ndarray:
         """Class numbers (n,) int64, or what is true (n, J) bool."""
-        if self.model_.multi_label != (y.ndim == 2) or (y.ndim == 2 and y.shape[1] != len(self.classes_)):
+        if self.model_.task.multi_label != (y.ndim == 2) or (y.ndim == 2 and y.shape[1] != len(self.classes_)):
             raise ValueError(f"y of shape {y.shape} does not fit {len(self.classes_)} classes of the first call")
         if y.ndim == 2:
             return y.astype(bool)

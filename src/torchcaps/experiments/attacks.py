@@ -11,12 +11,13 @@ from typing import Any
 from torchcaps.attacks import METHODS, Outcome, gradient_statistics, sweep, transfer
 from torchcaps.data import ImageSet, choose_some
 from torchcaps.environment import environment
+from torchcaps.experiments.archive import find_run
 from torchcaps.experiments.digits import NETWORKS, digits_run
 from torchcaps.experiments.harness import Experiment, Row, Scale, row_folder, test_error
 from torchcaps.experiments.hinton2018 import CNN_SETTINGS, norb_run
-from torchcaps.files import write_json
 from torchcaps.predictor import load
-from torchcaps.runs import CONFIG, ENVIRONMENT, MODEL, RESULT, RunConfig, load_run_data, scores
+from torchcaps.runs import CONFIG, ENVIRONMENT, MODEL, RESULT, RunConfig, load_run_data
+from torchcaps.storage import write_json
 from torchcaps.training import Event
 from torchcaps.viz.attack_curves import AttackCurve, attack_curves
 
@@ -111,9 +112,9 @@ def draw(out: Path, group: str, seed: str) -> None:
     """A picture for each attack, of the networks of a group that are finished."""
     found = {}
     for name in DRAWN[group]:
-        path = out / row_folder(f"{group}: {name}") / seed / ATTACK
-        if path.exists():
-            found[name] = json.loads(path.read_text(encoding="utf-8"))
+        place = find_run(out, row_folder(f"{group}: {name}"), seed, ATTACK)
+        if place is not None:
+            found[name] = json.loads((place / ATTACK).read_text(encoding="utf-8"))
     kinds = [(method, "white_box", f"{method.upper()} with the network's own gradient") for method in METHODS]
     kinds += [(method, "black_box", f"{method.upper()} with the small CNN's gradient") for method in ("fgsm", "bim")]
     for method, kind, title in kinds:
@@ -137,7 +138,7 @@ def use_shipped(
     """A run that takes a shipped model instead of training one."""
     predictor, test = load(name), load_run_data(config).test
     assert test is not None
-    result = scores(predictor.predict(test.inputs), test.labels)
+    result = predictor.model.task.score(predictor.predict(test.inputs), test.labels)
     result |= {"num_test": len(test), "seconds": 0.0, "shipped": name}
     write_json(folder / CONFIG, asdict(config))
     write_json(folder / ENVIRONMENT, environment())

@@ -17,12 +17,14 @@ import torch
 from torchcaps.attacks import predictions
 from torchcaps.data import DataSet, ImageSet
 from torchcaps.environment import environment
+from torchcaps.experiments.archive import Place, find_run
 from torchcaps.experiments.harness import Runner, row_folder
-from torchcaps.files import lock_folder, write_json
 from torchcaps.models import Model
 from torchcaps.runs import CONFIG, ENVIRONMENT, RESULT, RunConfig, new_model, save_model
+from torchcaps.storage import lock_folder, write_json
 from torchcaps.training import Event
 from torchcaps.training.engine import Trainer
+from torchcaps.training.evaluation import settle_statistics
 from torchcaps.viz.courses import Course, courses
 
 COURSE = "course.json"
@@ -53,9 +55,10 @@ class Recorder(Trainer):
         done, total = self.progress.step, self.progress.total_steps
         is_due = done * NUM_LOOKS // total > (done - 1) * NUM_LOOKS // total
         if is_due and self.accelerator.is_main_process:
-            self.settle_statistics()
+            model = self.state.evaluated_model
+            settle_statistics(model, self.batches, self.progress.epoch, self.parts)
             # a run that goes on from an older checkpoint comes by here again and writes the same
-            errors = {name: error(self.evaluated_model, part) for name, part in self.parts_seen.items()}
+            errors = {name: error(model, part) for name, part in self.parts_seen.items()}
             self.looks[done] = {"step": done} | errors
             write_json(self.path, {"looks": list(self.looks.values())})
 
@@ -99,7 +102,7 @@ def error(model: Model, part: ImageSet) -> float:
     return 100 * float((predictions(model, part.images) != part.labels).mean())
 
 
-def read_course(folder: Path) -> list[dict[str, float]]:
+def read_course(folder: Place) -> list[dict[str, float]]:
     """All looks at a run."""
     return json.loads((folder / COURSE).read_text(encoding="utf-8"))["looks"]
 
@@ -119,9 +122,9 @@ def compare_courses(folder: Path, rows: Sequence[str], names: Mapping[str, str])
         names: of the tests -> what is measured there.
     """
     out, seed = folder.parent.parent, folder.name
-    folders = {name: out / row_folder(name) / seed for name in rows}
-    reference_folder = folders[rows[0]]
-    if not (reference_folder / COURSE).exists():
+    found_runs = {name: find_run(out, row_folder(name), seed, COURSE) for name in rows}
+    folders = {name: place for name, place in found_runs.items() if place is not None}
+    if rows[0] not in folders:
         raise ValueError(
             f"{folder} is compared with the row {rows[0]!r}, which has not run with {seed}; run that row first"
         )
@@ -130,12 +133,11 @@ def compare_courses(folder: Path, rows: Sequence[str], names: Mapping[str, str])
     lines = [
         Course(name, *([look[test] for look in read_course(place)] for test in (first, second)))
         for name, place in folders.items()
-        if (place / COURSE).exists()
     ]
     courses(lines, across=across, up=up).savefig(out / f"{second.replace(' ', '-')}-{seed}.png", dpi=150)
     found = {measured: course[-1][name] for name, measured in names.items()}
-    if folder != reference_folder:
-        reference = read_course(reference_folder)
+    if folders[rows[0]] != folder:
+        reference = read_course(folders[rows[0]])
         if (look := stopped_when_equal(course, reference)) is not None:
             found |= {when_equal(measured): look[name] for name, measured in names.items()}
         elif (look := stopped_when_equal(reference, course)) is not None:

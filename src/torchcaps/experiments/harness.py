@@ -1,6 +1,7 @@
 """What every experiment is: named runs, what is measured of each, and the published figures to set beside them.
 
 A run lies in a folder of its own, OUT/ROW/seed-N, and goes on where it was stopped; what is finished is not done again.
+When all is done its records can be packed, see `torchcaps.experiments.archive`.
 """
 
 import json
@@ -11,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from torchcaps.files import write_json
+from torchcaps.experiments.archive import Place, all_runs, find_run
 from torchcaps.predictor import load
 from torchcaps.runs import CONFIG, ENVIRONMENT, MODEL, REPORT, RESULT, RunConfig, load_run_data, run
+from torchcaps.storage import write_json
 from torchcaps.training import Diverged, Event
 
 MEASURES, METRICS = "measures.json", "metrics.jsonl"
@@ -181,19 +183,18 @@ def run_rows(
 
 def finished_runs(rows: Sequence[Row], folder: Path) -> list[Finished]:
     """What was finished in a folder, whatever the seed."""
-    found = []
+    found: list[Finished] = []
+    kept = [(name, int(seed)) for name, _, seed in (run.partition("/seed-") for run in all_runs(folder, MEASURES))]
     for row in rows:
-        seeds = sorted(
-            int(path.parent.name.removeprefix("seed-")) for path in folder.glob(f"{row.folder}/seed-*/{MEASURES}")
-        )
+        seeds = sorted(seed for name, seed in kept if name == row.folder)
         found += [done for seed in seeds if (done := read_run(row, seed, folder)) is not None]
     return found
 
 
 def read_run(row: Row, seed: int, folder: Path) -> Finished | None:
     """A finished run; None if it is not."""
-    place, config = _place(row, seed, folder), with_seed(row.config, seed)
-    if not (place / MEASURES).exists():
+    place, config = find_run(folder, row.folder, f"seed-{seed}", MEASURES), with_seed(row.config, seed)
+    if place is None:
         return None
     if RunConfig.read(place) != config:
         raise ValueError(f"{place} holds another run than {row.name!r} is today; give another folder with --out")
@@ -209,13 +210,16 @@ def with_seed(config: RunConfig, seed: int) -> RunConfig:
 
 def take_run(config: RunConfig, folders: Sequence[Path], place: Path) -> bool:
     """Copy a finished training run with this configuration from the folders of other experiments, if there is one."""
-    for path in (path.parent for folder in folders for path in sorted(folder.glob(f"*/seed-*/{RESULT}"))):
-        is_plain = "kind" in _read(path / RESULT) and (path / MODEL).is_dir()  # other ways may train on other data
-        if is_plain and path != place and RunConfig.read(path) == config:
+    recorded = [(folder / name, records) for folder in folders for name, records in all_runs(folder, RESULT).items()]
+    for path, records in recorded:  # weights are never packed
+        is_plain = "kind" in _read(records / RESULT) and (path / MODEL).is_dir()  # other ways may train on other data
+        if is_plain and path != place and RunConfig.read(records) == config:
             shutil.copytree(path / MODEL, place / MODEL, dirs_exist_ok=True)
-            for name in (CONFIG, ENVIRONMENT, REPORT, METRICS, RESULT):
-                if (path / name).exists():
-                    shutil.copy(path / name, place / name)
+            if (path / REPORT).exists():
+                shutil.copy(path / REPORT, place / REPORT)
+            for record in (CONFIG, ENVIRONMENT, METRICS, RESULT):
+                if (records / record).exists():
+                    (place / record).write_bytes((records / record).read_bytes())
             return True
     return False
 
@@ -240,5 +244,5 @@ def _place(row: Row, seed: int, folder: Path) -> Path:
     return folder / row.folder / f"seed-{seed}"
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Place) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8"))

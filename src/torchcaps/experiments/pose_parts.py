@@ -15,10 +15,10 @@ from torchcaps.environment import environment
 from torchcaps.experiments.digits import digits_run
 from torchcaps.experiments.harness import Experiment, Row, Scale
 from torchcaps.experiments.pose_networks import CodeNetwork, PoseNetwork
-from torchcaps.files import lock_folder, write_json
 from torchcaps.inspection import class_means, class_principal_pictures, picture_errors, poses_of
 from torchcaps.runs import CONFIG, ENVIRONMENT, RESULT, RunConfig, load_run_data, training_parts
 from torchcaps.schedules import linear
+from torchcaps.storage import lock_folder, write_json
 from torchcaps.training import Event
 from torchcaps.training.engine import Trainer
 from torchcaps.training.objective import make_objective

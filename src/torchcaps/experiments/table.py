@@ -8,7 +8,7 @@ from statistics import mean, stdev
 
 from torchcaps.environment import environment
 from torchcaps.experiments.harness import Experiment, Finished, Row
-from torchcaps.files import write_json
+from torchcaps.storage import write_json
 from torchcaps.viz.comparison import Bar, comparison
 
 TABLE, RESULTS, FIGURE = "table.md", "results.json", "figure.png"

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,18 +10,19 @@ from typing import Any
 import numpy as np
 
 from torchcaps.data import ImageSet, choose_some
+from torchcaps.experiments.archive import all_runs
 from torchcaps.experiments.digits import ROUTINGS, capsules_with, digits_run
 from torchcaps.experiments.harness import Experiment, Row, Scale, test_error
 from torchcaps.experiments.hinton2018 import norb_run
-from torchcaps.files import write_json
+from torchcaps.inspection import ClassRouting, class_routing, find_routes, remaining_descent
+from torchcaps.inspection.routed import with_iterations
 from torchcaps.models.capsnet import VectorCapsNet
 from torchcaps.models.matrix import MatrixCapsNet
 from torchcaps.nn import EMRouting, Routing, create_routing
 from torchcaps.predictor import load
 from torchcaps.runs import RunConfig, load_run_data
-from torchcaps.viz import ClassRouting, route_classes
-from torchcaps.viz.iterations import Iterations, iteration_curves, remaining_descent
-from torchcaps.viz.routed import with_iterations
+from torchcaps.storage import write_json
+from torchcaps.viz.iterations import Iterations, iteration_curves
 from torchcaps.viz.vote_histograms import class_distances
 
 EPOCHS: Mapping[Scale, tuple[int, int]] = {"full": (2, 5), "quick": (1, 1)}  # on digits, on toys
@@ -47,10 +49,11 @@ def study_votes(scale: Scale, name: str, folder: Path) -> dict[str, float]:
     some = choose_some(test, NUM_IMAGES[scale], 0)
     images = model.preprocessing(some.images)
     routing = model.class_capsules.routing
-    as_trained = [route_classes(model, image) for image in images]
-    longer = [route_classes(model, image, with_iterations(routing, NUM_ITERATIONS)) for image in images]
+    routes = [find_routes(model, image, return_trace=True) for image in images]
+    as_trained = [class_routing(one) for one in routes]
+    longer = [class_routing(one, with_iterations(routing, NUM_ITERATIONS)) for one in routes]
     changed = {
-        kind: disagreement(as_trained, [route_classes(model, image, other) for image in images])
+        kind: disagreement(as_trained, [class_routing(one, other) for one in routes])
         for kind, other in other_routings(routing).items()
     }
     for kind, share in (("full", 1.0), ("zoomed", ZOOM)):
@@ -103,7 +106,7 @@ def nearness(routed_images: list[ClassRouting]) -> dict[str, float]:
     """How much closer the votes are to the winner and to the other classes in the last iteration than in the first."""
     shares = []
     for routed in routed_images:
-        distances_SIJ = np.linalg.norm(routed.votes[None] - routed.centres()[:, None], axis=-1)
+        distances_SIJ = routed.distances()
         masses_SIJ, winner = routed.masses, routed.strongest[0]
         totals_SJ, mass_SJ = (distances_SIJ * masses_SIJ).sum(1), masses_SIJ.sum(1)
         others = np.arange(len(routed.labels)) != winner
@@ -121,7 +124,8 @@ def disagreement(one: list[ClassRouting], other: list[ClassRouting]) -> float:
 
 def draw(out: Path, group: str, seed: str) -> None:
     """All routings of a group, iteration by iteration."""
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.glob(f"{group}-*/{seed}/{STUDY}"))]
+    places = [place for run, place in all_runs(out, STUDY).items() if fnmatch(run, f"{group}-*/{seed}")]
+    found = [json.loads((place / STUDY).read_text(encoding="utf-8")) for place in places]
     lines = [Iterations(*(kept[name] for name in ("name", "updates", "polarisation", "objective"))) for kept in found]
     title = f"{group}: the votes of a network trained with each routing, mean over {found[0]['images']} test images"
     figure = iteration_curves(lines, num_classes=found[0]["num_classes"], title=title)

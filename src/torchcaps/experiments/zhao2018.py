@@ -4,12 +4,10 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -18,12 +16,11 @@ from torchcaps.data import TextSet
 from torchcaps.data.text import TextOptions
 from torchcaps.environment import environment
 from torchcaps.experiments.harness import TEST_ERROR, Experiment, Row, Scale, test_error
-from torchcaps.files import write_json
 from torchcaps.inputs.texts import is_chinese
-from torchcaps.models.base import classes_there
-from torchcaps.runs import CONFIG, ENVIRONMENT, RESULT, RunConfig, load_run_data, scores, training_parts
+from torchcaps.runs import CONFIG, ENVIRONMENT, RESULT, RunConfig, load_run_data, training_parts
+from torchcaps.storage import write_json
+from torchcaps.tasks import classification
 from torchcaps.training import Event, TrainingConfig
-from torchcaps.training.metrics import choose_threshold
 
 MODELS = {
     "Capsule-A": "text-capsule-a",
@@ -199,17 +196,16 @@ def run_tfidf(config: RunConfig, folder: Path, on_event: Callable[[Event], None]
     assert isinstance(validation, TextSet)
     assert isinstance(test, TextSet)
     started, is_balanced = time.monotonic(), config.training.class_weights == "balanced"
-    best: tuple[float, float, Callable[[np.ndarray], np.ndarray]] = (-1.0, 0.0, partial(np.argmax, axis=1))
-    for strength in STRENGTHS:
-        decide = best[2]
-        found = class_probabilities(fit_tfidf(train, strength, is_balanced), validation.texts, len(data.class_names))
-        if train.is_multi_label:
-            threshold = choose_threshold(torch.from_numpy(found), torch.from_numpy(validation.labels))
-            decide = partial(classes_there, threshold=threshold, at_least_one=True)
-        right = scores(decide(found), validation.labels)["accuracy"]
-        if right > best[0]:
-            best = (right, strength, decide)
-    right, strength, decide = best
+    num_classes, right, strength, task = len(data.class_names), -1.0, 0.0, None
+    for tried in STRENGTHS:
+        found = class_probabilities(fit_tfidf(train, tried, is_balanced), validation.texts, num_classes)
+        asked = classification(num_classes, multi_label=train.is_multi_label)
+        asked.at_least_one = True
+        asked.settle(found, validation.labels)
+        accuracy = asked.score(asked.decide(found), validation.labels)["accuracy"]
+        if accuracy > right:
+            right, strength, task = accuracy, tried, asked
+    assert task is not None
     classifier = fit_tfidf(everything, strength, is_balanced)
     result: dict[str, Any] = {
         "validation_accuracy": right,
@@ -217,7 +213,7 @@ def run_tfidf(config: RunConfig, folder: Path, on_event: Callable[[Event], None]
         "parameters": len(classifier[0].vocabulary_) * len(classifier.classes_),
         "seed": config.training.seed,
         "num_test": len(test),
-        **scores(decide(class_probabilities(classifier, test.texts, len(data.class_names))), test.labels),
+        **task.score(task.decide(class_probabilities(classifier, test.texts, num_classes)), test.labels),
     }
     write_json(folder / CONFIG, asdict(config))
     write_json(folder / ENVIRONMENT, environment())

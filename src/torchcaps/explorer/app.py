@@ -6,7 +6,7 @@ from fastapi import Query
 from fastapi.responses import Response
 
 from torchcaps.explorer.explorer import Explorer
-from torchcaps.explorer.results import ExampleList, Roles
+from torchcaps.explorer.results import ExampleList, Roles, Turned
 from torchcaps.service.app import Api, new_app
 from torchcaps.service.limits import Limits
 from torchcaps.service.pages import add_pages
@@ -31,6 +31,14 @@ def create_app(explorer: Explorer, *, limits: Limits | None = None) -> Api:
         """Examples of test data for a model, always the same."""
         name = explorer.name_of(model)
         return await app.work(lambda: ExampleList(model=name, examples=explorer.examples(name)))
+
+    @app.get("/api/turn", response_model=Turned, tags=["page"])
+    async def turn(
+        toy: Annotated[int, Query(ge=0, lt=1000)], model: Annotated[str | None, Query(max_length=100)] = None
+    ) -> Response:
+        """A toy of the examples from all sides, and the sides that are read from the poses of its class."""
+        name = explorer.name_of(model)
+        return await app.work(lambda: explorer.turn(name, toy=toy))
 
     add_pages(app, "torchcaps.explorer", start="index.html")
     return app

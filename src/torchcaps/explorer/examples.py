@@ -4,14 +4,15 @@ import numpy as np
 
 from torchcaps.data import ImageSet, TextSet
 from torchcaps.data.load import EMBEDDED
+from torchcaps.data.showing import even_choice
 from torchcaps.data.text import SOURCES as TEXT_SOURCES
 from torchcaps.data.toys.shapes import CATEGORIES
 from torchcaps.explorer.results import Example
-from torchcaps.inputs.texts import is_chinese
+from torchcaps.inputs.images import Preprocessing
+from torchcaps.inputs.texts import TextEncoding, is_chinese
 from torchcaps.models import Model
 from torchcaps.service.held_out import held_out, test_part
 from torchcaps.service.images import raw_picture
-from torchcaps.viz.contact_sheet import choose
 
 NUM_EXAMPLES = 20
 LENGTHS = range(20, 160)  # characters of texts that are shown
@@ -19,14 +20,7 @@ LENGTHS = range(20, 160)  # characters of texts that are shown
 
 def find_examples(model: Model) -> list[Example]:
     """About 20 examples that the model was not trained on, each class with its share; none if there are no such."""
-    if model.kind == "image" and set(model.labels) == set(CATEGORIES):
-        return _images(_toys(), model)
-    part = held_out(model)
-    if part is None and model.kind == "text":
-        part = _embedded_texts(model)
-    if isinstance(part, TextSet):
-        return _texts(part)
-    return [] if part is None else _images(part, model)
+    return KINDS[model.preprocessing.kind](model)
 
 
 def _embedded_texts(model: Model) -> TextSet | None:
@@ -45,8 +39,11 @@ def _toys() -> ImageSet:
         return ImageSet(images=file["images"], labels=file["labels"], class_names=CATEGORIES)
 
 
-def _texts(part: TextSet) -> list[Example]:
+def _texts(model: Model) -> list[Example]:
     """Short ones, as many of each class as of any other."""
+    part = held_out(model) or _embedded_texts(model)
+    if part is None:
+        return []
     is_short = np.array([len(text) in LENGTHS for text in part.texts])
     share = max(NUM_EXAMPLES // len(part.class_names), 1)
     examples = []
@@ -57,11 +54,14 @@ def _texts(part: TextSet) -> list[Example]:
     return examples
 
 
-def _images(part: ImageSet, model: Model) -> list[Example]:
+def _images(model: Model) -> list[Example]:
     """As many of each class as of any other."""
+    part = _toys() if set(model.labels) == set(CATEGORIES) else held_out(model)
+    if part is None:
+        return []
     wanted = model.preprocessing.channels
     examples = []
-    for number in choose(part, NUM_EXAMPLES):
+    for number in even_choice(part, NUM_EXAMPLES):
         image = np.asarray(part.images[number])
         if image.ndim == 3 and image.shape[2] == 2:  # of two cameras a model may have one
             image = image[..., :wanted]
@@ -69,3 +69,6 @@ def _images(part: ImageSet, model: Model) -> list[Example]:
         name = " + ".join(part.class_names[label] for label in labels)
         examples.append(Example(label=name, image=raw_picture(image, model.preprocessing)))
     return examples
+
+
+KINDS = {Preprocessing.kind: _images, TextEncoding.kind: _texts}

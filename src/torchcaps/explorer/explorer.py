@@ -1,12 +1,15 @@
-"""The service with what only the page asks for: roles and examples."""
+"""The service with what only the page asks for: roles, examples and toys on a turntable."""
 
 from collections.abc import Mapping
 
+from torchcaps.data.toys.shapes import CATEGORIES
 from torchcaps.explorer.examples import find_examples
-from torchcaps.explorer.results import Example, Roles
+from torchcaps.explorer.results import Example, Roles, Turned
 from torchcaps.explorer.roles import choose_roles
+from torchcaps.explorer.turning import TOYS, Reader, fit_reader, turn
 from torchcaps.predictor import Predictor
-from torchcaps.service.service import Service
+from torchcaps.service.refusals import Refusal
+from torchcaps.service.service import Service, timed
 
 
 class Explorer(Service):
@@ -27,6 +30,7 @@ class Explorer(Service):
     def __init__(self, predictors: Mapping[str, Predictor], unavailable: Mapping[str, str] | None = None) -> None:
         super().__init__(predictors, unavailable)
         self._examples: dict[str, list[Example]] = {}
+        self._readers: dict[tuple[str, str], Reader] = {}
 
     def roles(self) -> Roles:
         """Which model does what in the page."""
@@ -39,3 +43,22 @@ class Explorer(Service):
             if model not in self._examples:
                 self._examples[model] = find_examples(predictor.model)
         return self._examples[model]
+
+    @timed
+    def turn(self, model: str, *, toy: int) -> Turned:
+        """A toy from all sides, and the sides that a linear map reads from the poses of its class.
+
+        Args:
+            model: a matrix network of toys.
+            toy: the number of its example.
+        """
+        predictor = self.find(model, "tree")
+        if set(predictor.labels) != set(CATEGORIES):
+            raise Refusal(f"{model} does not know these toys; their classes are {', '.join(CATEGORIES)}")
+        if not 0 <= toy < len(TOYS):
+            raise Refusal(f"a toy must be between 0 and {len(TOYS) - 1}, got {toy}")
+        key = (model, TOYS[toy][0])
+        with self._lock:  # fitted once
+            if key not in self._readers:
+                self._readers[key] = fit_reader(predictor.model, key[1])
+        return turn(model, predictor.model, toy, self._readers[key])

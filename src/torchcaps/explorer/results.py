@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel
 
-from torchcaps.service.results import Picture
+from torchcaps.service.results import Picture, Result
 
 
 class Roles(BaseModel):
@@ -28,3 +28,20 @@ class ExampleList(BaseModel):
 
     model: str
     examples: list[Example]
+
+
+class Side(BaseModel):
+    """A toy from one side: where it is shown from and what is read from its pose, in degrees from 0 to 360."""
+
+    azimuth: float
+    found: float
+    image: Picture
+
+
+class Turned(Result):
+    """A toy from all sides; `degrees_off` is the mean distance between shown and read sides, 90 for guesses."""
+
+    toy: int
+    label: str
+    sides: list[Side]
+    degrees_off: float

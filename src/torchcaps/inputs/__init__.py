@@ -1,1 +1,23 @@
-"""What a model does to raw data: images are scaled and cropped, texts become the numbers of their words."""
+"""What a model does to raw data: images are scaled and cropped, texts become the numbers of their words.
+
+Names are resolved on first use, so that texts can be read without loading torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+_HOMES = {"Inputs": "base", "Preprocessing": "images", "Source": "source", "TextEncoding": "texts"}
+
+__all__ = ["Inputs", "Preprocessing", "Source", "TextEncoding"]
+
+if TYPE_CHECKING:
+    from torchcaps.inputs.base import Inputs
+    from torchcaps.inputs.images import Preprocessing
+    from torchcaps.inputs.source import Source
+    from torchcaps.inputs.texts import TextEncoding
+
+
+def __getattr__(name: str):
+    if name not in _HOMES:
+        raise AttributeError(f"module 'torchcaps.inputs' has no attribute {name!r}")
+    return getattr(import_module(f"torchcaps.inputs.{_HOMES[name]}"), name)

@@ -1,9 +1,9 @@
 """From raw images to what a model takes: saved with the model, so that whoever loads it prepares images alike."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from torchcaps.checks import check_choice, check_count
+from torchcaps.inputs.base import Taken
+from torchcaps.inputs.source import Examples, Source
 
 __all__ = ["Preprocessing"]
 
@@ -43,6 +45,8 @@ class Preprocessing:
         >>> preprocessing(np.zeros((5, 96, 96, 2), dtype=np.uint8)).shape
         torch.Size([5, 2, 32, 32])
     """
+
+    kind: ClassVar[str] = "image"
 
     image_size: tuple[int, int] = (28, 28)
     channels: int = 1
@@ -106,6 +110,42 @@ class Preprocessing:
         corners = self._crop_corners(check_count("num", num))
         images_NCHW = self.before_crop(images)
         return torch.stack([self.after_crop(self._cropped(images_NCHW, *corner)) for corner in corners], dim=1)
+
+    def open(self, examples: Examples) -> Source:
+        """What batches are read from: images are prepared when they are read."""
+        return Source(examples)
+
+    def stack(self, images: "np.ndarray | Tensor") -> Tensor:
+        """What was read from an open source, as the model takes it: float32 (n, C, H, W)."""
+        return self(images)
+
+    def augmented(
+        self, images: "np.ndarray | Tensor", change: Callable[[Tensor], Tensor], *, is_cropping: bool
+    ) -> Tensor:
+        """Prepare images that are changed on the way; a change that crops takes the place of the centre crop.
+
+        Shapes:
+            images: as in a call -> float32 (n, C, H, W)
+        """
+        prepare = self.before_crop if is_cropping else self.centre_crop
+        return self.after_crop(change(prepare(images)))
+
+    def parts(self, images: "np.ndarray | Tensor", size: int) -> Iterator[tuple[slice, Any]]:
+        """Raw images cut into parts of at most `size`, each with its place among them."""
+        for start in range(0, len(images), size):
+            yield slice(start, start + size), images[start : start + size]
+
+    def taken(self) -> Taken:
+        """Prepared images: float32 (C, H, W)."""
+        return Taken("images", self.output_shape, "float32")
+
+    def taken_raw(self, size: tuple[int, int] | None = None) -> Taken:
+        """Raw images of a size, by default that to which they are resized: uint8 (h, w, c)."""
+        return Taken("images", (*(size or self.image_size), self.channels), "uint8")
+
+    def steps(self) -> dict[str, Any]:
+        """The options."""
+        return self.to_dict()
 
     def to_dict(self) -> dict[str, Any]:
         """The options as JSON knows them."""

@@ -3,15 +3,17 @@
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
 from torchcaps.checks import check_choice, check_count
+from torchcaps.inputs.base import Taken
+from torchcaps.inputs.source import Examples, Source
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,6 +93,8 @@ class TextEncoding:
                 [4, 0, 0, 0]])
     """
 
+    kind: ClassVar[str] = "text"
+
     tokeniser: str
     vocabulary: tuple[str, ...]
     max_length: int = 400
@@ -156,6 +160,41 @@ class TextEncoding:
         """
         return pad(self.encode(texts))
 
+    def open(self, examples: Examples) -> "TextSource":
+        """What batches are read from: all texts are encoded at once."""
+        return TextSource(examples, self)
+
+    def stack(self, rows: Sequence[np.ndarray]) -> "Tensor":
+        """What was read from an open source, as the model takes it: (n, T)."""
+        return pad(rows)
+
+    def augmented(self, rows: Sequence[np.ndarray], change: Callable[..., Any], *, is_cropping: bool) -> "Tensor":
+        """As `stack`: what is done to images in training is not done to texts."""
+        return pad(rows)
+
+    def parts(self, texts: Sequence[str], size: int) -> Iterator[tuple[np.ndarray, list[str]]]:
+        """Texts cut into parts of at most `size` and of similar length, each with its numbers among them."""
+        order = np.argsort([len(row) for row in self.encode(texts)], kind="stable")
+        for start in range(0, len(order), size):
+            chosen = order[start : start + size]
+            yield chosen, [texts[index] for index in chosen]
+
+    def crops(self, texts: Sequence[str], num: int) -> NoReturn:
+        """Refused."""
+        raise ValueError("crops are for images; a text is read as a whole")
+
+    def taken(self) -> Taken:
+        """The numbers of the tokens of a text, padded to the greatest length: int64 (T,)."""
+        return Taken("tokens", (self.max_length,), "int64")
+
+    def taken_raw(self, size: tuple[int, int] | None = None) -> NoReturn:
+        """Refused: there are no strings in such files."""
+        raise ValueError("preprocessing of texts cannot be inside a file: the model takes tokens")
+
+    def steps(self) -> dict[str, Any]:
+        """The options, and which numbers stand for what."""
+        return self.to_dict() | {"padding": PAD, "unknown": UNKNOWN, "first_word": NUM_SPECIAL}
+
     def to_dict(self) -> dict[str, Any]:
         """The options as JSON knows them; no word holds a space, so that the vocabulary is one line."""
         return {
@@ -189,6 +228,30 @@ class TextEncoding:
                 stacklevel=3,
             )
         return [row[: self.max_length] for row in tokens]
+
+
+class TextSource(Source):
+    """Texts as rows of numbers, encoded once.
+
+    Args:
+        examples: any dataset of (text, target).
+        encoding: from texts to numbers.
+    """
+
+    def __init__(self, examples: Examples, encoding: TextEncoding) -> None:
+        super().__init__(examples)
+        self.rows = rows = encoding.encode([examples[index][0] for index in range(len(examples))])
+        self.lengths = np.array([len(row) for row in rows])
+        self.all_targets = super().targets()
+
+    def read(self, indices: Sequence[int], epoch: int = 0) -> tuple[list[np.ndarray], np.ndarray]:
+        """Rows of numbers and targets."""
+        assert self.rows is not None
+        return [self.rows[index] for index in indices], self.all_targets[np.asarray(indices)]
+
+    def targets(self) -> np.ndarray:
+        """Targets of all texts."""
+        return self.all_targets
 
 
 def pad(rows: Sequence[np.ndarray]) -> "Tensor":

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from torchcaps.capsules import Capsules
+from torchcaps.checks import check_choice
 from torchcaps.inspection.probes import principal_axes, varying
 from torchcaps.inspection.properties import PROPERTIES, image_properties
 from torchcaps.models import Model
@@ -15,6 +17,8 @@ from torchcaps.nn.decoder import Decoder
 RANGE = (2.5, 97.5)  # per cent of real things lie between the ends of a sweep, but for these
 LEAST_EFFECT = 0.5  # standard deviations among real things; what changes no property by more is a matter of shape
 SHAPE = "shape"
+KINDS = ("told", "principal", "entries")  # of directions
+NUM_STEPS, MOST_ROWS = 9, 16  # of pictures along directions
 # A direction is named by these: the others follow from them, or from how the thing was centred.
 NAMED = ("slant", "thickness", "width", "height", "row", "column", "holes")
 
@@ -61,6 +65,26 @@ class PoseSpace:
     principal: tuple[Direction, ...]
     entries: tuple[Direction, ...]
     numbers: tuple[int, ...]
+
+
+class Sweeps(NamedTuple):
+    """Pictures along directions of a class's poses.
+
+    Attributes:
+        kind: "told", "principal" or "entries".
+        label: name of the class.
+        directions: R of them.
+        names: of the directions, with the number of an entry where it is one.
+
+    Shapes:
+        decoded: (R, S, C, H, W)
+    """
+
+    kind: str
+    label: str
+    directions: Sequence[Direction]
+    names: Sequence[str]
+    decoded: np.ndarray
 
 
 def pose_space(model: Model, class_index: int, poses: np.ndarray, properties: np.ndarray) -> PoseSpace:
@@ -156,6 +180,39 @@ def sweep(model: Model, space: PoseSpace, direction: Direction, num_steps: int, 
     along = (start - space.mean) @ direction.vector
     places = np.linspace(direction.low, direction.high, num_steps) - along
     return decode_poses(decoder_of(model), space.class_index, start + np.outer(places, direction.vector))
+
+
+def sweeps(
+    model: Model,
+    space: PoseSpace,
+    *,
+    pose: np.ndarray | None = None,
+    kind: str = "principal",
+    num_steps: int = NUM_STEPS,
+    most: int = MOST_ROWS,
+) -> Sweeps:
+    """Pictures decoded along each direction of a class's poses, within the range of real things.
+
+    Args:
+        model: with a decoder.
+        space: of the class.
+        pose: all else stays as in this pose; by default as in the mean.
+        kind: "told" for the directions of properties, "principal" for those in which poses vary most, "entries" for
+            single entries of the pose.
+        num_steps: pictures of each direction.
+        most: directions.
+    """
+    label, chosen = model.labels[space.class_index], getattr(space, check_choice("kind", kind, KINDS))[:most]
+    if not chosen:
+        raise ValueError(f"no property of class {label} changes along its directions")
+    numbers = [f"entry {number + 1}" for number in space.numbers] if kind == "entries" else [""] * len(chosen)
+    return Sweeps(
+        kind=kind,
+        label=label,
+        directions=chosen,
+        names=[" ".join(filter(None, [number, one.name])) for number, one in zip(numbers, chosen, strict=False)],
+        decoded=np.stack([sweep(model, space, direction, num_steps, pose=pose) for direction in chosen]),
+    )
 
 
 @torch.inference_mode()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.checks import check_count
-from torchcaps.inspection.properties import PROPERTIES, image_properties
+from torchcaps.inspection.properties import PROPERTIES, UNITS, image_properties
 from torchcaps.models import Model
 
 NUM_FOLDS = 5
@@ -46,6 +46,11 @@ class PoseProbes:
         columns = [PROPERTIES.index(name) for name in properties or PROPERTIES]
         found = self.r_squared[:, columns]
         return float(found[np.isfinite(found)].mean()) if np.isfinite(found).any() else float("nan")
+
+    def lines(self) -> list[str]:
+        """Means over classes as text, a line for each property that varies."""
+        means = {name: self.mean(name) for name in PROPERTIES}
+        return [f"{name:10s} R² {mean:.3f}  ({UNITS[name]})" for name, mean in means.items() if np.isfinite(mean)]
 
 
 def probe_poses(

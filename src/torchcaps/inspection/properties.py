@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-from scipy import ndimage
 
 ENLARGED = 4  # times: the outline of a stroke lies between pixels
 INSIDE = 0.5  # of the brightest pixel: what is brighter belongs to the thing
@@ -58,6 +57,8 @@ def image_properties(images: np.ndarray) -> np.ndarray:
 
 
 def _properties(image_HW: np.ndarray) -> list[float]:
+    from scipy import ndimage  # slow to import, and every predictor imports this package
+
     if image_HW.max(initial=0.0) <= 0:
         return [math.nan] * len(PROPERTIES)
     slant, elongation, row, column = _moments(image_HW / image_HW.max())

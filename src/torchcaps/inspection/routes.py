@@ -33,6 +33,11 @@ class Routes:
         """The class with the highest score."""
         return int(self.output.scores[0].argmax())
 
+    @property
+    def class_layer(self) -> CapsuleLayer:
+        """The layer of the classes: the last one."""
+        return self.layer(list(self.results)[-1])
+
     def layer(self, name: str) -> CapsuleLayer:
         """The capsule layer with the name of a result."""
         try:

@@ -4,7 +4,7 @@ from torchcaps.models.base import ImageModel, Model, ModelOutput
 from torchcaps.models.baselines import BaselineCNN, NoRouting, SmallCNN
 from torchcaps.models.capsnet import CapsNet, CapsNetShared, CapsNetSmall
 from torchcaps.models.matrix import MatrixCapsNet, MatrixCapsNetSmall, MatrixNoRouting
-from torchcaps.models.registry import create_model, list_models, load_model
+from torchcaps.models.registry import create_model, list_models, list_pretrained, load_model, register_model
 from torchcaps.models.text import TextCapsuleA, TextCapsuleB
 from torchcaps.models.text_base import TextModel
 from torchcaps.models.text_baselines import BiLSTM, KimCNN, TextNoRouting
@@ -30,5 +30,7 @@ __all__ = [
     "TextNoRouting",
     "create_model",
     "list_models",
+    "list_pretrained",
     "load_model",
+    "register_model",
 ]

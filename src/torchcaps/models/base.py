@@ -1,73 +1,22 @@
-"""What every model answers to: one forward signature, one way to be saved, shared and loaded."""
+"""What every model answers to: one forward signature, one account of its routing; `saving` keeps and rebuilds it."""
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar
 
-import numpy as np
-import torch
-from huggingface_hub import ModelCard, PyTorchModelHubMixin, hf_hub_download
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from torchcaps.checks import check_count
 from torchcaps.inputs.images import Preprocessing
-from torchcaps.models.loading import check_weights, described_shapes, read_labels
+from torchcaps.inputs.source import Source
+from torchcaps.models.saving import SavedModel
 from torchcaps.models.stems import stem_window
-from torchcaps.nn.routing import check_trusted
 from torchcaps.routing import RoutingResult
-from torchcaps.votes.sharing import read_options
+from torchcaps.tasks import classification
+from torchcaps.tasks.task import ModelOutput
 from torchcaps.windows import GridWindow
 
-CONFIG_FILE = "config.json"
-WEIGHTS_FILE = "model.safetensors"
-SHIPPED = Path(__file__).parent / "shipped"
 
-
-class ModelOutput(NamedTuple):
-    """What a model says about a batch.
-
-    Shapes:
-        scores: (B, J): activations of class capsules in [0, 1], or the logits of a CNN
-        poses: (B, J, D) of the class capsules, or None
-        reconstruction: (B, C, H, W), or None
-    """
-
-    scores: Tensor
-    poses: Tensor | None = None
-    reconstruction: Tensor | None = None
-
-
-def classes_there(probabilities: np.ndarray, threshold: float, *, at_least_one: bool) -> np.ndarray:
-    """Which of several classes are there: those from the threshold on, and perhaps the most probable in any case.
-
-    Shapes:
-        probabilities: (n, J); the result bool (n, J)
-    """
-    there = probabilities >= threshold
-    if at_least_one:
-        np.put_along_axis(there, probabilities.argmax(-1)[:, None], True, axis=-1)
-    return there
-
-
-class Encoder(Protocol):
-    """From raw inputs to what a model takes: the Preprocessing of images, the TextEncoding of texts."""
-
-    def __call__(self, inputs: Any, /) -> Tensor: ...
-
-    def to_dict(self) -> dict[str, Any]:
-        """The options as JSON knows them."""
-        ...
-
-    @classmethod
-    def from_dict(cls, options: Mapping[str, Any], /) -> Self:
-        """What `to_dict` gave."""
-        ...
-
-
-class Model(nn.Module, PyTorchModelHubMixin):
+class Model(SavedModel):
     """A classifier that can be rebuilt from what it saves.
 
     Subclasses take keyword arguments that JSON can hold and pass them all to `super().__init__`.
@@ -78,31 +27,30 @@ class Model(nn.Module, PyTorchModelHubMixin):
         **options: the subclass's own arguments, kept so that a saved folder rebuilds the model.
 
     Attributes:
-        name: in the registry.
+        name: in the registry, see `register_model`; that of the class unless it is given one.
         default_loss: "margin", "spread", "cross_entropy" or "softmax_cross_entropy".
         named_options: options that every run writes down, given or not, since their default has changed.
         old_options: what they were before they had a name: those of a saved folder that does not name them.
         reconstruction_weight: of the summed squared error of an image in training, unless that is told another.
         gives_activations: whether scores are activations in [0, 1]; otherwise they are logits.
-        kind: of data, "image" or "text".
+        kind: of data, "image" or "text"; that of its inputs.
         preprocessing_class: of `preprocessing`.
         labels: names of the classes.
-        preprocessing: from raw inputs to what `forward` takes.
+        preprocessing: from raw inputs to what `forward` takes, see `torchcaps.inputs`.
+        task: what is asked of the model, see `torchcaps.tasks`: classification, unless another is set.
         learning_rates: of parameters by name, relative to that of the others; 1 where none is given.
-        threshold: probability from which a class of a multi-label model is taken to be there.
-        at_least_one: whether its most probable class is there in any case, as befits data without empty examples.
         card: what the model card states: data, terms, results.
     """
 
-    name: ClassVar[str]
     default_loss: str = "margin"
     reconstruction_weight: ClassVar[float] = 0.0005  # the paper's
     named_options: ClassVar[Mapping[str, Any]] = {}
-    old_options: ClassVar[Mapping[str, Any]] = {}
     gives_activations: ClassVar[bool] = True
-    kind: ClassVar[str]
-    preprocessing_class: ClassVar[type[Encoder]]
-    preprocessing: Any
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "name" not in vars(cls):  # that of the class it is derived from would say something wrong
+            cls.name = cls.__name__
 
     def __init__(self, *, num_classes: int, multi_label: bool = False, **options: Any) -> None:
         super().__init__()
@@ -111,7 +59,7 @@ class Model(nn.Module, PyTorchModelHubMixin):
         self.options = options
         self.labels = tuple(str(index) for index in range(num_classes))
         self.learning_rates: dict[str, float] = {}
-        self.threshold, self.at_least_one = 0.5, False
+        self.task = classification(num_classes, multi_label=multi_label, gives_activations=self.gives_activations)
         self.card: dict[str, Any] = {}
 
     def forward(self, inputs: Tensor, /, classes: Tensor | None = None) -> ModelOutput:
@@ -147,116 +95,8 @@ class Model(nn.Module, PyTorchModelHubMixin):
         """What the last linear layer of a model without capsules reads: (B, features)."""
         raise ValueError(f"{self.name} has no features before a last linear layer: it does not implement last_features")
 
-    def probabilities(self, output: ModelOutput) -> Tensor:
-        """Of each class: (B, J); rows add up to 1 unless several classes may be true at once."""
-        if not self.gives_activations:
-            return output.scores.sigmoid() if self.multi_label else output.scores.softmax(-1)
-        if self.multi_label:
-            return output.scores
-        total = output.scores.sum(-1, keepdim=True)
-        return torch.where(total > 0, output.scores / total.clamp_min(1e-30), 1 / self.num_classes)
-
-    def decide(self, probabilities: np.ndarray) -> np.ndarray:
-        """The most probable class (n,); of a multi-label model which classes are there, bool (n, J)."""
-        if not self.multi_label:
-            return probabilities.argmax(-1)
-        return classes_there(probabilities, self.threshold, at_least_one=self.at_least_one)
-
-    def config(self) -> dict[str, Any]:
-        """Everything but the weights, as JSON can hold it."""
-        from torchcaps import __version__
-
-        return {
-            "torchcaps": __version__,
-            "model": self.name,
-            "arguments": {"num_classes": self.num_classes, "multi_label": self.multi_label, **self.options},
-            "labels": list(self.labels),
-            "threshold": self.threshold,
-            "at_least_one": self.at_least_one,
-            "preprocessing": self.preprocessing.to_dict(),
-            "card": self.card,
-        }
-
-    def _save_pretrained(self, save_directory: Path) -> None:
-        weights = {name: tensor.detach().contiguous() for name, tensor in self.state_dict().items()}
-        save_file(weights, save_directory / WEIGHTS_FILE, metadata={"format": "pt"})
-        text = json.dumps(self.config(), indent=2, ensure_ascii=False)
-        (save_directory / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
-        (save_directory / "README.md").write_text(str(self.generate_model_card()), encoding="utf-8")
-
-    def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
-        """The card of the model: what it is, what it was trained on and under which terms."""
-        num_parameters = sum(parameter.numel() for parameter in self.parameters())
-        inputs, call = self.describe()
-        lines = [
-            "---",
-            "library_name: torchcaps",
-            f"pipeline_tag: {self.kind}-classification",
-            "tags: [capsule-networks]",
-            "---",
-            f"# {self.card.get('title', self.name)}",
-            "",
-            f"A {self.name} of torchcaps with {num_parameters:,} parameters for {inputs} and {self.num_classes} "
-            "classes.",
-            "",
-            "    import torchcaps",
-            '    predictor = torchcaps.load("FOLDER")',
-            f"    {call}",
-            "",
-            *(f"- {key}: {value}" for key, value in self.card.items() if key != "title"),
-        ]
-        return ModelCard("\n".join(lines) + "\n")
-
-    def describe(self) -> tuple[str, str]:
-        """What the model takes, and a line of code that gives it that."""
-        raise NotImplementedError
-
-    @classmethod
-    def from_pretrained(  # pyrefly: ignore[bad-override]
-        cls, name: str | Path, *, map_location: str | torch.device = "cpu", **hub_options: Any
-    ) -> Self:
-        """The model of a folder, a shipped name or OWNER/NAME on the hub, ready for inference.
-
-        Nothing is unpickled, no code of the folder's own is run, and memory is given to weights that are there.
-
-        Args:
-            name: where the model is; a folder or shipped name needs no network.
-            map_location: device of the weights.
-            **hub_options: revision, cache_dir, force_download, local_files_only, token.
-        """
-        from torchcaps.models.registry import MODELS
-
-        folder = find_folder(name, **hub_options)
-        config = read_config(folder)
-        model_class = MODELS.get(str(config.get("model")))
-        if model_class is None or not issubclass(model_class, cls):
-            raise ValueError(f"{folder / CONFIG_FILE} describes {config.get('model')!r}, which is not a {cls.__name__}")
-        arguments = config.get("arguments")
-        if not isinstance(arguments, dict):
-            raise ValueError(f"{folder / CONFIG_FILE} does not describe a model of this version: it has no arguments")
-        arguments = {**model_class.old_options, **read_options(arguments)}
-        check_trusted(arguments.get("routing"), str(folder / CONFIG_FILE))
-        try:
-            labels = read_labels(config["labels"], arguments["num_classes"])
-            described = described_shapes(model_class, arguments)
-        except Exception as error:  # wrong options make constructors raise nearly anything
-            raise ValueError(f"{folder / CONFIG_FILE} does not describe a model of this version: {error}") from error
-        check_weights(folder / WEIGHTS_FILE, described)
-        model = model_class(**arguments)
-        try:
-            model.labels = labels
-            model.threshold = float(config.get("threshold", 0.5))
-            model.at_least_one = bool(config.get("at_least_one", False))
-            model.preprocessing = model_class.preprocessing_class.from_dict(config["preprocessing"])
-            model.card = dict(config.get("card", {}))
-        except Exception as error:
-            raise ValueError(f"{folder / CONFIG_FILE} does not describe a model of this version: {error}") from error
-        try:
-            model.load_state_dict(load_file(folder / WEIGHTS_FILE, device=str(map_location)))
-        except (SafetensorError, RuntimeError, OSError) as error:
-            reason = str(error).splitlines()[0]
-            raise ValueError(f"{folder / WEIGHTS_FILE} is damaged or belongs to another model: {reason}") from error
-        return model.eval()
+    def before_training(self, source: Source) -> None:
+        """Count what is to be counted in the training examples; most models count nothing."""
 
 
 class ImageModel(Model):
@@ -267,7 +107,7 @@ class ImageModel(Model):
         num_classes, multi_label, **options: see Model.
     """
 
-    kind = "image"
+    kind = Preprocessing.kind
     preprocessing_class = Preprocessing
     least_size: ClassVar[int] = 1
 
@@ -322,33 +162,3 @@ class ImageModel(Model):
             f"images of shape {self.image_shape}",
             "predictor.predict(images)  # uint8 (n, height, width[, channels])",
         )
-
-
-def find_folder(name: str | Path, **hub_options: Any) -> Path:
-    """The folder of a model: a path, the name of a shipped model, or the name of a repository on the hub."""
-    for folder in (Path(name), SHIPPED / str(name)):
-        if folder.is_dir():
-            return folder
-    shipped = sorted(path.name for path in SHIPPED.iterdir()) if SHIPPED.is_dir() else []
-    choices = f"shipped models: {', '.join(shipped) or 'none'}"
-    if str(name).count("/") != 1 or str(name).startswith((".", "/")):
-        raise FileNotFoundError(f"no model at {str(name)!r}: give a folder, a shipped name or OWNER/NAME; {choices}")
-    try:
-        files = [hf_hub_download(str(name), filename, **hub_options) for filename in (CONFIG_FILE, WEIGHTS_FILE)]
-    except Exception as error:  # the hub's client raises many kinds
-        raise FileNotFoundError(f"no folder {str(name)!r}, and the hub did not give it ({error}); {choices}") from error
-    return Path(files[0]).parent
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """The configuration of a saved model."""
-    path = folder / CONFIG_FILE
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FileNotFoundError(f"{folder} is not a saved model: it has no readable {CONFIG_FILE}") from error
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged: {error}") from error
-    if not isinstance(config, dict) or "torchcaps" not in config:
-        raise ValueError(f"{path} was not written by torchcaps; save the model with save_pretrained")
-    return config

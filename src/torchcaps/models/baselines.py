@@ -5,13 +5,14 @@ from math import prod
 from torch import Tensor, nn
 
 from torchcaps.models.base import ImageModel, ModelOutput
+from torchcaps.models.registry import register_model
 from torchcaps.models.stems import SMALL_STEM_LEAST_SIZE, map_size, small_primary, small_stem
 
 
+@register_model("cnn-baseline")
 class BaselineCNN(ImageModel):
     """The CNN that Hinton, Sabour and Frosst compare with: two 5 x 5 convolutions with pooling, 1024 hidden units."""
 
-    name = "cnn-baseline"
     default_loss = "cross_entropy"
     gives_activations = False
     least_size = 4
@@ -45,10 +46,10 @@ class BaselineCNN(ImageModel):
         return ModelOutput(self.network[-1](self.last_features(images)))
 
 
+@register_model("cnn-small")
 class SmallCNN(ImageModel):
     """The stem of CapsNet-Small with a linear classifier on its pooled features: under 200 K parameters."""
 
-    name = "cnn-small"
     default_loss = "cross_entropy"
     gives_activations = False
     least_size = SMALL_STEM_LEAST_SIZE
@@ -72,10 +73,10 @@ class SmallCNN(ImageModel):
         return ModelOutput(self.network[-1](self.last_features(images)))
 
 
+@register_model("no-routing")
 class NoRouting(ImageModel):
     """Stem and primary capsules of CapsNet-Small with a fully connected layer on the flattened poses."""
 
-    name = "no-routing"
     default_loss = "cross_entropy"
     gives_activations = False
     least_size = SMALL_STEM_LEAST_SIZE

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from torchcaps.models.base import ImageModel, ModelOutput
+from torchcaps.models.registry import register_model
 from torchcaps.models.stems import SMALL_STEM_LEAST_SIZE, map_size, small_primary, small_stem
 from torchcaps.nn import ConvDecoder, DenseCaps, FullyConnectedDecoder, PrimaryCaps, create_routing
 from torchcaps.nn.decoder import Decoder
@@ -106,6 +107,7 @@ class VectorCapsNet(ImageModel):
         return ModelOutput(parents.activations, parents.poses, reconstruction)
 
 
+@register_model("capsnet")
 class CapsNet(VectorCapsNet):
     """The network of Sabour, Frosst and Hinton (2017): 8,215,568 parameters for 28 x 28 digits.
 
@@ -115,7 +117,6 @@ class CapsNet(VectorCapsNet):
         8215568
     """
 
-    name = "capsnet"
     least_size = 17
 
     @takes_old_name
@@ -146,6 +147,7 @@ class CapsNet(VectorCapsNet):
         )
 
 
+@register_model("capsnet-small")
 class CapsNetSmall(VectorCapsNet):
     """A small capsule network for CPUs, whose poses say how a digit looks: strided convolutions with batch norm.
 
@@ -159,7 +161,6 @@ class CapsNetSmall(VectorCapsNet):
         True
     """
 
-    name = "capsnet-small"
     least_size = SMALL_STEM_LEAST_SIZE
     # 10 times the paper's: with less, poses of a class are alike and the decoder draws mean digits; with more, lengths
     # say less well what is there (98.4 % of the demo's digits right with 40 times, after 12 epochs).
@@ -200,6 +201,7 @@ class CapsNetSmall(VectorCapsNet):
         self.options |= {"decoder_hidden": hidden, "pose_scale": pose_scale}
 
 
+@register_model("capsnet-shared")
 class CapsNetShared(VectorCapsNet):
     """Every place of the feature map is one child, and all children share their transformations (unless told not to).
 
@@ -212,7 +214,6 @@ class CapsNetShared(VectorCapsNet):
         <All keys matched successfully>
     """
 
-    name = "capsnet-shared"
     least_size = SMALL_STEM_LEAST_SIZE
 
     @takes_old_name

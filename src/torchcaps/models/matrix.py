@@ -9,6 +9,7 @@ from torch import Tensor, cat, nn
 
 from torchcaps.checks import check_choice
 from torchcaps.models.base import ImageModel, ModelOutput
+from torchcaps.models.registry import register_model
 from torchcaps.models.stems import map_size
 from torchcaps.nn import (
     BatchNorm2d,
@@ -68,6 +69,7 @@ VARIANTS = {"soft": SOFT, "paper": PAPER}
 NORMS = ("none", "batch", "example")
 
 
+@register_model("matrix-capsnet")
 class MatrixCapsNet(ImageModel):
     """Convolution, primary capsules, two convolutional capsule layers, class capsules with coordinate addition.
 
@@ -99,7 +101,6 @@ class MatrixCapsNet(ImageModel):
         317194
     """
 
-    name = "matrix-capsnet"
     default_loss = SOFT.loss
     least_size = 17
     pose_size = 16
@@ -193,18 +194,18 @@ class MatrixCapsNet(ImageModel):
         return results
 
 
+@register_model("matrix-capsnet-small")
 class MatrixCapsNetSmall(MatrixCapsNet):
     """The small form: A = 64, B = 8, C = D = 16; 68,724 parameters with two cameras and five classes.
 
     As published ("paper") it has 68,754.
     """
 
-    name = "matrix-capsnet-small"
-
     def __init__(self, *, channels: int = 64, types: tuple[int, int, int] = (8, 16, 16), **options: Any) -> None:
         super().__init__(channels=channels, types=types, **options)
 
 
+@register_model("matrix-no-routing")
 class MatrixNoRouting(ImageModel):
     """Stem and primary capsules of MatrixCapsNet with a fully connected layer on their poses and activations.
 
@@ -215,7 +216,6 @@ class MatrixNoRouting(ImageModel):
         batch_norm: after the first convolution.
     """
 
-    name = "matrix-no-routing"
     default_loss = "cross_entropy"
     gives_activations = False
     least_size = MatrixCapsNet.least_size

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torchcaps.capsules import Capsules, length
 from torchcaps.checks import check_count
 from torchcaps.models.base import ModelOutput
+from torchcaps.models.registry import register_model
 from torchcaps.models.text_base import TextModel
 from torchcaps.nn import ClassCaps, ConvCaps1d, NgramCaps, Routing, create_routing
 from torchcaps.nn.text import TextLSTM, window_mask
@@ -228,6 +229,7 @@ class TextCapsules(TextModel):
         return ModelOutput(activations[:, : self.num_classes], poses[:, : self.num_classes])
 
 
+@register_model("text-capsule-a")
 class TextCapsuleA(TextCapsules):
     """Capsule-A of Zhao et al. (2018): one size of n-grams.
 
@@ -237,17 +239,14 @@ class TextCapsuleA(TextCapsules):
         torch.Size([4, 2])
     """
 
-    name = "text-capsule-a"
-
     @takes_old_name
     def __init__(self, *, ngram_sizes: tuple[int, ...] = (3,), **options: Any) -> None:
         super().__init__(ngram_sizes=ngram_sizes, **options)
 
 
+@register_model("text-capsule-b")
 class TextCapsuleB(TextCapsules):
     """Capsule-B of Zhao et al. (2018): n-grams of 3, 4 and 5 words, class poses averaged."""
-
-    name = "text-capsule-b"
 
     @takes_old_name
     def __init__(self, *, ngram_sizes: tuple[int, ...] = (3, 4, 5), **options: Any) -> None:

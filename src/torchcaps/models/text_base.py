@@ -1,13 +1,12 @@
 """What all classifiers of texts have in common: tokens in, word vectors, padding."""
 
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from torchcaps.checks import check_count, check_positive
+from torchcaps.inputs.source import Source
 from torchcaps.inputs.texts import PAD, TextEncoding
 from torchcaps.models.base import Model, ModelOutput
 from torchcaps.nn import PairEvidence, WordEvidence
@@ -36,7 +35,7 @@ class TextModel(Model):
         tokens: (B, T) int64; 0 is padding, at the end
     """
 
-    kind = "text"
+    kind = TextEncoding.kind
     preprocessing_class = TextEncoding
     least_length: int = 1
 
@@ -89,11 +88,16 @@ class TextModel(Model):
         """Give the tokens with these numbers (n,) their vectors (n, embedding_size)."""
         self.embedding.weight[numbers] = vectors.to(self.embedding.weight)
 
-    def count_evidence(self, texts: Sequence[np.ndarray], targets: Tensor) -> None:
-        """Count the training texts, given as numbers of tokens, with their classes (n,) or (n, J), for evidence."""
-        for evidence in (self.evidence, self.evidence_of_pairs):
-            if evidence is not None:
-                evidence.count(texts, targets)
+    def before_training(self, source: Source) -> None:
+        """Count the training texts with their classes (n,) or (n, J), for evidence."""
+        counted = [evidence for evidence in (self.evidence, self.evidence_of_pairs) if evidence is not None]
+        if not counted:
+            return
+        classes = self.task.classes(torch.as_tensor(source.targets()))
+        if source.rows is None or classes is None:
+            raise ValueError("evidence is counted in texts with classes; create the model with word_evidence=False")
+        for evidence in counted:
+            evidence.count(source.rows, classes)
 
     def embed(self, tokens: Tensor, classes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Vectors of the words, and the length of each text, edges included.

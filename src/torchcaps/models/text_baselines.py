@@ -6,11 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from torchcaps.models.base import ModelOutput
+from torchcaps.models.registry import register_model
 from torchcaps.models.text_base import TextModel
 from torchcaps.nn import NgramCaps
 from torchcaps.nn.text import TextLSTM, window_mask
 
 
+@register_model("text-cnn")
 class KimCNN(TextModel):
     """Convolutions over 3, 4 and 5 words, the largest value of each feature, dropout, a linear layer (Kim 2014).
 
@@ -19,7 +21,6 @@ class KimCNN(TextModel):
         torch.Size([4, 2])
     """
 
-    name = "text-cnn"
     default_loss = "cross_entropy"
     gives_activations = False
 
@@ -50,10 +51,10 @@ class KimCNN(TextModel):
         return ModelOutput(self.classifier(torch.cat(features, -1)))
 
 
+@register_model("text-no-routing")
 class TextNoRouting(TextModel):
     """The n-gram capsules of Capsule-A, the largest entries of their poses, and a linear layer: no routing."""
 
-    name = "text-no-routing"
     default_loss = "cross_entropy"
     gives_activations = False
 
@@ -77,6 +78,7 @@ class TextNoRouting(TextModel):
         return ModelOutput(self.classifier(largest(poses.transpose(1, 2), lengths, self.ngrams.ngram_size)))
 
 
+@register_model("text-bilstm")
 class BiLSTM(TextModel):
     """A bidirectional LSTM; the classes see the largest value of each of its features.
 
@@ -85,7 +87,6 @@ class BiLSTM(TextModel):
         torch.Size([4, 2])
     """
 
-    name = "text-bilstm"
     default_loss = "cross_entropy"
     gives_activations = False
 

@@ -4,23 +4,18 @@ import ctypes
 
 from torch import Tensor
 
-from torchcaps.native.calls import call, doubles, why_not_native
+from torchcaps.native.calls import LARGEST_COUNT, REGISTER_BYTES, call, doubles, why_not_count, why_not_native
 from torchcaps.native.struct import EmOptionsStruct, pointer
 from torchcaps.routing.ops.em import EmInputs, EmKernelOptions
 from torchcaps.routing.problem import Problem
-from torchcaps.votes import LinearVotes
-
-REGISTER_BYTES = 32  # the kernels pad parents to whole registers
-LARGEST_COUNT = 2**31 - 1
 
 
 class NativeEm:
     """Its state is (B, T, S, vectors, 2 D + 2, lanes): for each register of parents mean, variance, logit and mass."""
 
     def why_not(self, problem: Problem, options: EmKernelOptions) -> str | None:
-        if problem.initial_logits is not None:
-            return "its kernel starts from uniform couplings, initial_logits were given"
-        return why_not_native(problem) or _why_not_size(problem, options)
+        # the lines of its backward pass are four registers for each iteration, entry and register of parents
+        return why_not_native(problem) or why_not_count(problem, LARGEST_COUNT // (4 * len(options.sharpness)))
 
     def room(self, inputs: EmInputs, keep_state: bool) -> Tensor:
         votes, poses = inputs.votes, inputs.votes.poses
@@ -47,6 +42,7 @@ class NativeEm:
         found = {"poses": votes.poses, "activations": votes.activations, "weight": votes.weight, "bias": votes.bias}
         found |= {"beta_a": inputs.beta_a, "beta_u": inputs.beta_u}
         targets = [None if value is None else _target(gradients, name, value) for name, value in found.items()]
+        targets.append(gradients.get("initial_logits"))
         _call("backward", inputs, state.contiguous(), *arrived, *targets)
 
     def couplings(self, inputs: EmInputs, state: Tensor, iteration: int, outputs: tuple[Tensor, ...]) -> None:
@@ -59,30 +55,15 @@ class NativeEm:
 
 
 def _target(gradients: dict[str, Tensor], name: str, value: Tensor) -> Tensor:
-    """Where a gradient goes: the kernels find all of them, asked for or not."""
+    """Where a gradient goes: the kernels find these, asked for or not."""
     return gradients[name] if name in gradients else value.new_empty(value.shape)
-
-
-def _why_not_size(problem: Problem, options: EmKernelOptions) -> str | None:
-    """The bounds of `check` in csrc/em_context.h, below which its inner loops count with 32 bits."""
-    votes, num_iterations = problem.votes, len(options.sharpness)
-    assert isinstance(votes, LinearVotes)
-    _, num_parents, inner, outer = votes.weight.shape
-    padded_parents = num_parents + REGISTER_BYTES // votes.poses.element_size()
-    if max(votes.rows * inner, inner * outer) > LARGEST_COUNT:
-        return f"its kernel counts the entries of a pose and of a transformation with 32 bits, got {inner} x {outer}"
-    if padded_parents * votes.vote_size > LARGEST_COUNT // (4 * num_iterations):
-        return (
-            "its kernel counts what one parent position needs with 32 bits, which "
-            f"{num_parents} parents of {votes.vote_size} entries in {num_iterations} iterations exceed"
-        )
-    return None
 
 
 def _call(entry: str, inputs: EmInputs, *arguments: Tensor | ctypes.c_int64 | None) -> None:
     """Calls torchcaps_em_<entry>."""
     votes, options = inputs.votes.contiguous(), inputs.options
     beta_a, beta_u = inputs.beta_a.contiguous(), inputs.beta_u.contiguous()
+    logits = None if inputs.initial_logits is None else inputs.initial_logits.contiguous()
     sharpness, inverse_temperatures = doubles(options.sharpness), doubles(options.inverse_temperatures)
     struct = EmOptionsStruct(
         iterations=len(options.sharpness),
@@ -96,5 +77,6 @@ def _call(entry: str, inputs: EmInputs, *arguments: Tensor | ctypes.c_int64 | No
         inverse_temperature=ctypes.addressof(inverse_temperatures),
         beta_a=pointer(beta_a),
         beta_u=pointer(beta_u),
+        initial_logits=pointer(logits),
     )
     call(f"em_{entry}", votes, struct, *arguments)

@@ -20,13 +20,13 @@ from torchcaps.native.struct import EmOptionsStruct, SoftmaxOptionsStruct, Votes
 
 __all__ = ["NativeLibraryError", "call", "load", "num_threads", "release_scratch", "why_not"]
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 STRUCTS = {"votes": VotesStruct, "em_options": EmOptionsStruct, "softmax_options": SoftmaxOptionsStruct}
 INSTRUCTION_SETS = ("avx2", "portable")
 FOLDER = Path(os.environ.get("TORCHCAPS_NATIVE") or Path(__file__).parent)
 
 _FAILURES = {
-    1: "out of memory for scratch space: use a smaller batch, or backend='chunked'",
+    1: "out of memory for scratch space: use a smaller batch, or another backend",
     2: "the kernel was given arguments it does not take (this is a bug in torchcaps: please report it)",
 }
 

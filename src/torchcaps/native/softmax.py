@@ -9,7 +9,7 @@ from math import prod
 
 from torch import Tensor
 
-from torchcaps.native.calls import call, doubles, why_not_native
+from torchcaps.native.calls import LARGEST_COUNT, call, doubles, why_not_count, why_not_native
 from torchcaps.native.struct import SoftmaxOptionsStruct, pointer
 from torchcaps.routing.ops.softmax import SoftmaxAlgorithm, SoftmaxInputs, SoftmaxOptions
 from torchcaps.routing.problem import Problem
@@ -19,13 +19,10 @@ class NativeSoftmax:
     """Its state: sums (num_sums, B, S, J, D), then for the Euclidean metric their masses (num_sums, B, S, J)."""
 
     def why_not(self, problem: Problem, options: SoftmaxOptions) -> str | None:
-        if options.competition != 0:
-            return "its kernel has window competition only"
-        if problem.initial_logits is not None:
-            return "its kernel starts from zero logits, initial_logits were given"
         if len(set(options.inverse_temperatures)) > 1:
             return "its kernel has one inverse temperature for all iterations"
-        return why_not_native(problem)
+        by_child = options.competition != 0 or problem.initial_logits is not None
+        return why_not_native(problem) or (why_not_count(problem, LARGEST_COUNT) if by_child else None)
 
     def room(self, inputs: SoftmaxInputs, keep_state: bool) -> Tensor:
         return inputs.votes.poses.new_empty(sum(_sizes(inputs)))  # the kernels work in it: it is always kept
@@ -39,7 +36,7 @@ class NativeSoftmax:
         (grad_poses,) = arriving
         if grad_poses is None:  # a caller may differentiate nothing
             grad_poses = state.new_zeros(*inputs.votes.parent_shape, inputs.votes.vote_size)
-        targets = [gradients.get(name) for name in ("poses", "weight", "bias", "activations")]
+        targets = [gradients.get(name) for name in ("poses", "weight", "bias", "activations", "initial_logits")]
         _call("backward", inputs, *_parts(inputs, state), grad_poses.contiguous(), *targets)
 
     def couplings(self, inputs: SoftmaxInputs, state: Tensor, iteration: int, outputs: tuple[Tensor, ...]) -> None:
@@ -61,16 +58,19 @@ def _call(entry: str, inputs: SoftmaxInputs, *arguments: Tensor | ctypes.c_int64
     """Calls torchcaps_softmax_<entry>."""
     votes, options = inputs.votes.contiguous(), inputs.options
     alphas = doubles(options.alphas)
-    partial = None if inputs.partial is None else inputs.partial.contiguous()
+    partial, logits = (
+        None if value is None else value.contiguous() for value in (inputs.partial, inputs.initial_logits)
+    )
     struct = SoftmaxOptionsStruct(
         algorithm=options.algorithm,
         iterations=options.num_sums,
         leaky=options.leaky,
         detach=options.detach,
         amend=votes.activations is not None,
+        competition=options.competition,
         squash_k=options.squash_k,
         inverse_temperature=options.inverse_temperatures[0] if options.inverse_temperatures else 1.0,
         alphas=ctypes.addressof(alphas),
         partial=pointer(partial),
     )
-    call(f"softmax_{entry}", votes, struct, *arguments)
+    call(f"softmax_{entry}", votes, struct, logits, *arguments)

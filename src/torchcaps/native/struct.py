@@ -24,7 +24,7 @@ class SoftmaxOptionsStruct(ctypes.Structure):
     """The mirror of ``SoftmaxOptions`` in csrc/softmax_options.h."""
 
     _fields_ = [
-        *((name, ctypes.c_int32) for name in ("algorithm", "iterations", "leaky", "detach", "amend")),
+        *((name, ctypes.c_int32) for name in ("algorithm", "iterations", "leaky", "detach", "amend", "competition")),
         *((name, ctypes.c_double) for name in ("squash_k", "inverse_temperature")),
         *((name, ctypes.c_void_p) for name in ("alphas", "partial")),
     ]
@@ -36,7 +36,10 @@ class EmOptionsStruct(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_int64) for name in ("iterations", "competition", "activation", "scale_by_mass", "detach")),
         *((name, ctypes.c_double) for name in ("variance_epsilon", "damping")),
-        *((name, ctypes.c_void_p) for name in ("sharpness", "inverse_temperature", "beta_a", "beta_u")),
+        *(
+            (name, ctypes.c_void_p)
+            for name in ("sharpness", "inverse_temperature", "beta_a", "beta_u", "initial_logits")
+        ),
     ]
 
 

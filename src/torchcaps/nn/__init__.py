@@ -8,7 +8,9 @@ from torchcaps.nn.layer import CapsuleLayer
 from torchcaps.nn.noise import CapsuleNoise
 from torchcaps.nn.norm import BatchNorm2d, CapsuleNorm
 from torchcaps.nn.primary import PrimaryCaps, PrimaryMatrixCaps
-from torchcaps.nn.routing import (
+from torchcaps.nn.squash import Squash, squash
+from torchcaps.nn.text import NgramCaps, PairEvidence, WordEvidence
+from torchcaps.routing import (
     DynamicRouting,
     EMRouting,
     EntropyRouting,
@@ -18,8 +20,6 @@ from torchcaps.nn.routing import (
     UniformRouting,
     create_routing,
 )
-from torchcaps.nn.squash import Squash, squash
-from torchcaps.nn.text import NgramCaps, PairEvidence, WordEvidence
 
 __all__ = [
     "BatchNorm2d",

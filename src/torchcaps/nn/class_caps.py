@@ -7,7 +7,7 @@ from torchcaps.capsules import Capsules
 from torchcaps.checks import check_count
 from torchcaps.nn.layer import CapsuleLayer
 from torchcaps.nn.norm import CapsuleNorm
-from torchcaps.nn.routing import Routing
+from torchcaps.routing import Routing
 from torchcaps.votes import ClassVotes
 from torchcaps.votes.layers import check_coordinates
 from torchcaps.votes.sharing import takes_old_name

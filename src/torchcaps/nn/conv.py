@@ -9,7 +9,7 @@ from torchcaps.capsules import Capsules
 from torchcaps.checks import check_count
 from torchcaps.nn.layer import CapsuleLayer
 from torchcaps.nn.norm import CapsuleNorm
-from torchcaps.nn.routing import Routing
+from torchcaps.routing import Routing
 from torchcaps.votes import ConvVotes
 from torchcaps.votes.sharing import takes_old_name
 from torchcaps.windows import Windows, per_axis

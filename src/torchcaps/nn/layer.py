@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torchcaps.capsules import Capsules, check_are_capsules, matrix_side, normalise
 from torchcaps.checks import check_choice, check_count
 from torchcaps.nn.norm import CapsuleNorm, check_norm
-from torchcaps.nn.routing import Routing
-from torchcaps.routing import RoutingResult
+from torchcaps.routing import Routing, RoutingResult
 from torchcaps.votes import POSES, SHARINGS, LinearVotes, Weight
 from torchcaps.votes.sharing import takes_old_name
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from torchcaps.votes import Votes
 
-KINDS = ("window", "global", "position")  # in the order of csrc/em.h
+KINDS = ("window", "global", "position")  # in the order of csrc/competition.h
 
 
 class Competition:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, Protocol
 
 import torch
@@ -56,6 +57,11 @@ class Problem:
     partial: Tensor | None = None
     amend: bool = False
     return_trace: bool = False
+
+    @property
+    def votes_bytes(self) -> int:
+        """What the votes of the whole batch would occupy."""
+        return prod(self.votes.coupling_shape) * self.votes.vote_size * self.votes.example.element_size()
 
     def compete(self) -> Competition:
         """The competition for the children."""

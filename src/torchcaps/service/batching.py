@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 
-import numpy as np
-
 from torchcaps.checks import check_count, check_positive
-from torchcaps.predictor import TextPredictor
 from torchcaps.service.images import from_base64
 from torchcaps.service.limits import Workers
+from torchcaps.service.questions import QUESTIONS, read_question
 from torchcaps.service.refusals import Refusal, Unavailable
 from torchcaps.service.requests import PredictRequest
 from torchcaps.service.results import Prediction
-from torchcaps.service.service import Service, answers, check_one, read_image, read_text
+from torchcaps.service.service import Service, answers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,17 +117,13 @@ def predict_together(service: Service, model: str, questions: Sequence[PredictRe
     for place, question in enumerate(questions):
         try:
             image = None if question.image is None else from_base64(question.image)
-            check_one(image=image, text=question.text)
-            if isinstance(predictor, TextPredictor):
-                inputs += read_text(predictor, question.text)
-            else:
-                inputs.append(read_image(predictor, image))
+            inputs.append(read_question(predictor, image=image, text=question.text))
             places.append(place)
             found.append("")
         except Refusal as refusal:
             found.append(refusal)
     if inputs:
-        output = predictor.run(inputs if isinstance(predictor, TextPredictor) else np.concatenate(inputs))
+        output = predictor.run(QUESTIONS[predictor.kind].join(inputs))
         milliseconds = round(1000 * (perf_counter() - start), 3)
         for place, said in zip(places, answers(predictor, output), strict=True):
             found[place] = Prediction(model=model, milliseconds=milliseconds, **dict(said)).model_dump_json()

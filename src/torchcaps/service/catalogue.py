@@ -4,25 +4,25 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from torchcaps import __version__
-from torchcaps.inputs.texts import is_chinese
-from torchcaps.models.base import SHIPPED
-from torchcaps.models.capsnet import VectorCapsNet
-from torchcaps.models.matrix import MatrixCapsNet
-from torchcaps.models.text import TextCapsules
+from torchcaps.attacks.perturb import why_not_attack
+from torchcaps.inspection.routes import capsule_layers
+from torchcaps.inspection.words import why_no_reasons
+from torchcaps.models import ImageModel, Model
+from torchcaps.models.saving import SHIPPED
+from torchcaps.nn import CapsuleLayer, ConvCaps2d
 from torchcaps.nn.decoder import Decoder
-from torchcaps.predictor import Predictor, TextPredictor, load
-from torchcaps.service.requests import MAX_ITERATIONS, Algorithm
+from torchcaps.predictor import Predictor, load
+from torchcaps.service.questions import QUESTIONS
+from torchcaps.service.requests import MAX_ITERATIONS, offered_routings
 from torchcaps.service.results import (
     Ability,
-    ImageSize,
+    Label,
     MissingModel,
     ModelCard,
     ModelList,
     RoutingOffer,
 )
 from torchcaps.service.tracing import describe
-
-LEAST_ITERATIONS: dict[Algorithm, int | None] = {"dynamic": 1, "em": 1, "entropy": 1, "kmeans": 0, "uniform": None}
 
 
 def shipped_models(run: str | Path | None = None) -> tuple[dict[str, Predictor], dict[str, str]]:
@@ -40,8 +40,7 @@ def shipped_models(run: str | Path | None = None) -> tuple[dict[str, Predictor],
             continue
         try:
             predictor = load(folder)
-            if isinstance(predictor, TextPredictor):
-                predictor.model.preprocessing(["text"])  # its tokeniser may need another package
+            QUESTIONS[predictor.kind].try_out(predictor.model.preprocessing)
             predictors[folder.name] = predictor
         except (ValueError, OSError) as error:
             unavailable[folder.name] = str(error)
@@ -52,17 +51,23 @@ def abilities(predictor: Predictor) -> list[Ability]:
     """What can be asked of a model."""
     model = predictor.model
     able: list[Ability] = ["predict"]
-    if isinstance(model, VectorCapsNet | MatrixCapsNet):
-        able.extend(("explain", "trace"))
-    if isinstance(model, TextCapsules) and model.class_routing.activations_are_lengths:
+    layers = routed_layers(model)
+    if layers or why_no_reasons(model) is None:
         able.append("explain")
+    if layers:
+        able.append("trace")
     if isinstance(getattr(model, "decoder", None), Decoder):
         able.append("reconstruct")
-    if isinstance(model, MatrixCapsNet):
+    if len(layers) > 1 and all(isinstance(layer, ConvCaps2d) for layer in layers[:-1]):
         able.append("tree")
-    if model.kind == "image" and not model.multi_label:
+    if why_not_attack(model) is None:
         able.append("attack")
     return able
+
+
+def routed_layers(model: Model) -> list[CapsuleLayer]:
+    """The capsule layers of a model of images that tells how they were routed."""
+    return capsule_layers(model) if model.is_routed and isinstance(model, ImageModel) else []
 
 
 def list_models(predictors: Mapping[str, Predictor], unavailable: Mapping[str, str]) -> ModelList:
@@ -71,8 +76,13 @@ def list_models(predictors: Mapping[str, Predictor], unavailable: Mapping[str, s
         version=__version__,
         models=[card(name, predictor) for name, predictor in predictors.items()],
         routings=[
-            RoutingOffer(algorithm=name, min_iterations=least, max_iterations=None if least is None else MAX_ITERATIONS)
-            for name, least in LEAST_ITERATIONS.items()
+            RoutingOffer(
+                algorithm=entry.name,
+                label=Label(en=entry.english, zh=entry.chinese),
+                min_iterations=entry.least_iterations if entry.iterates else None,
+                max_iterations=MAX_ITERATIONS if entry.iterates else None,
+            )
+            for entry in offered_routings().values()
         ],
         unavailable=[MissingModel(id=name, reason=reason) for name, reason in unavailable.items()],
     )
@@ -81,28 +91,20 @@ def list_models(predictors: Mapping[str, Predictor], unavailable: Mapping[str, s
 def card(name: str, predictor: Predictor) -> ModelCard:
     """What is known of a model."""
     model, able = predictor.model, abilities(predictor)
-    size = language = None
-    if isinstance(predictor, TextPredictor):
-        language = "zh" if is_chinese(model.preprocessing.vocabulary[:1000]) else "en"
-    else:
-        height, width = model.preprocessing.image_size
-        size = ImageSize(channels=model.preprocessing.channels, height=height, width=width)
-    classes = getattr(model, "class_capsules", None)
+    classes = layers[-1] if (layers := routed_layers(model)) else None
     return ModelCard(
         id=name,
         title=str(model.card.get("title", name)),
-        kind="text" if isinstance(predictor, TextPredictor) else "image",
         architecture=model.name,
         labels=list(model.labels),
-        multi_label=model.multi_label,
-        threshold=model.threshold,
+        multi_label=model.task.multi_label,
+        threshold=model.task.threshold,
         num_parameters=sum(parameter.numel() for parameter in model.parameters()),
         dataset=model.card.get("dataset"),
         accuracy=model.card.get("accuracy"),
-        input=size,
-        language=language,
         scores="activations" if model.gives_activations else "probabilities",
         routing=None if classes is None else describe(classes.routing),
         pose_size=None if classes is None else classes.out_size,
         abilities=able,
+        **QUESTIONS[predictor.kind].card(model.preprocessing),
     )

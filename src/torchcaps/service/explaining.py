@@ -1,26 +1,20 @@
 """Where in an image the votes for a class come from, and which parts make it up."""
 
-from torch import Tensor
-
-from torchcaps.models import Model
+from torchcaps.inspection import ParseNode, Routes, class_routing, origin_shares, parse_tree, seen_window
 from torchcaps.service.results import Box, Edge, Node, Places, Tree, Window
-from torchcaps.viz.origins import grid_window, shares
-from torchcaps.viz.parse_tree import LAYERS, ParseNode, parse_tree
-from torchcaps.viz.routed import route_classes
 
 
-def places_of(model: Model, image: Tensor, chosen: int) -> Places:
+def places_of(routes: Routes, chosen: int) -> Places:
     """The share of each place of the grid of capsules in the pose of a class.
 
     Args:
-        model: a capsule network of images.
-        image: (C, H, W), after preprocessing.
+        routes: one image on its way, with traces.
         chosen: number of the class.
     """
-    window = grid_window(model)
-    _, height, width = image.shape
+    window = seen_window(routes)
+    height, width = routes.inputs.shape[2:]
     return Places(
-        shares=shares(route_classes(model, image), chosen),
+        shares=origin_shares(class_routing(routes), chosen),
         window=Window(
             top=window.corner[0],
             left=window.corner[1],
@@ -34,20 +28,21 @@ def places_of(model: Model, image: Tensor, chosen: int) -> Places:
     )
 
 
-def tree_of(model: Model, image: Tensor, chosen: int) -> Tree:
-    """The parse tree of an image (C, H, W) through a matrix network, from a class downwards."""
-    tree = Tree(layers=list(LAYERS), nodes=[], edges=[])
-    _add(tree, parse_tree(model, image, chosen=chosen), None)
+def tree_of(routes: Routes, chosen: int) -> Tree:
+    """The parse tree of an image, from a class downwards."""
+    found = parse_tree(routes, chosen=chosen)
+    tree = Tree(layers=list(found.layers), nodes=[], edges=[])
+    _add(tree, found.layers, found.root, None)
     return tree
 
 
-def _add(tree: Tree, node: ParseNode, parent: int | None) -> None:
+def _add(tree: Tree, layers: tuple[str, ...], node: ParseNode, parent: int | None) -> None:
     """Append a node and all below it."""
     number, is_class = len(tree.nodes), parent is None
     top, left, height, width = node.window
     tree.nodes.append(
         Node(
-            layer=LAYERS.index(node.layer),
+            layer=layers.index(node.layer),
             row=None if is_class else node.row,
             column=None if is_class else node.column,
             type=node.type,
@@ -60,4 +55,4 @@ def _add(tree: Tree, node: ParseNode, parent: int | None) -> None:
         edge = Edge(parent=parent, child=number, coupling=round(node.coupling, 6), share=round(node.share, 6))
         tree.edges.append(edge)
     for child in node.children:
-        _add(tree, child, number)
+        _add(tree, layers, child, number)

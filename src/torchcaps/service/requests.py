@@ -2,8 +2,10 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from torchcaps.checks import check_choice
+from torchcaps.routing import FunctionRouting, RoutingEntry, find_routing, routing_names
 from torchcaps.service.images import MAX_PNG_BYTES
 
 MAX_TEXT = 2000  # characters
@@ -11,7 +13,22 @@ MAX_ITERATIONS = 10
 MAX_POINTS = 300
 MAX_POSE = 2.0  # a pose is at most 1 long
 
-Algorithm = Literal["dynamic", "em", "entropy", "kmeans", "uniform"]
+
+def offered_routings() -> dict[str, RoutingEntry]:
+    """Routings that can be tried on any network: those whose function can be called without a layer of its own."""
+    entries = (find_routing(name) for name in routing_names())
+    return {entry.name: entry for entry in entries if issubclass(entry.module, FunctionRouting)}
+
+
+def _offered(name: str) -> str:
+    return check_choice("algorithm", name, offered_routings())
+
+
+Algorithm = Annotated[
+    str,
+    AfterValidator(_offered),
+    Field(json_schema_extra=lambda schema: schema.update(enum=list(offered_routings()))),
+]
 ModelName = Annotated[str, Field(max_length=100)]
 Png = Annotated[
     str,

@@ -250,10 +250,18 @@ class ModelCard(BaseModel):
     abilities: list[Ability]
 
 
+class Label(BaseModel):
+    """A name for people."""
+
+    en: str
+    zh: str
+
+
 class RoutingOffer(BaseModel):
     """A routing that can be chosen."""
 
     algorithm: Algorithm
+    label: Label
     min_iterations: int | None
     max_iterations: int | None
 

@@ -13,16 +13,14 @@ from torch import Tensor
 
 from torchcaps.attacks import METHODS, perturb
 from torchcaps.capsules import Capsules
-from torchcaps.inputs.texts import TOKENISERS
 from torchcaps.inspection import decoder_of
 from torchcaps.models import ModelOutput
-from torchcaps.predictor import Predictor, TextPredictor
+from torchcaps.predictor import Predictor
 from torchcaps.service.catalogue import abilities, list_models
-from torchcaps.service.explaining import places_of, tree_of
-from torchcaps.service.images import raw_picture
 from torchcaps.service.posing import directions
+from torchcaps.service.questions import QUESTIONS, Image, check_one, read_question
 from torchcaps.service.refusals import Refusal, UnknownModel
-from torchcaps.service.requests import MAX_TEXT, RoutingChoice
+from torchcaps.service.requests import RoutingChoice
 from torchcaps.service.results import (
     Ability,
     Answer,
@@ -34,11 +32,9 @@ from torchcaps.service.results import (
     Reconstruction,
     Result,
     Trace,
-    Word,
 )
 from torchcaps.service.tracing import trace
 
-Image = np.ndarray | bytes  # uint8 (h, w) or (h, w, c), or a PNG file
 Arguments = ParamSpec("Arguments")
 Kind = TypeVar("Kind", bound=Result)
 
@@ -83,19 +79,14 @@ class Service:
 
     def warm_up(self) -> None:
         """Ask every model once, so that the first question of a user is answered as fast as the next."""
-        for name, predictor in self.predictors.items():
-            if isinstance(predictor, TextPredictor):
-                self.predict(name, text="text")
-            else:
-                self.predict(name, image=np.zeros((28, 28, predictor.model.preprocessing.channels), np.uint8))
+        for predictor in self.predictors.values():
+            predictor.run(QUESTIONS[predictor.kind].try_out(predictor.model.preprocessing))
 
     @timed
     def predict(self, model: str, *, image: Image | None = None, text: str | None = None) -> Prediction:
         """What a model says about an image or a text."""
         predictor = self.find(model, "predict")
-        check_one(image=image, text=text)
-        is_text = isinstance(predictor, TextPredictor)
-        output = predictor.run(read_text(predictor, text) if is_text else read_image(predictor, image))
+        output = predictor.run(read_question(predictor, image=image, text=text))
         return Prediction(model=model, **dict(answer(predictor, output)))
 
     @timed
@@ -104,20 +95,18 @@ class Service:
     ) -> Explanation:
         """Where in the image, or from which words, the votes for a class come; by default for the winner."""
         predictor = self.find(model, "explain")
-        check_one(image=image, text=text)
-        if isinstance(predictor, TextPredictor):
-            texts = read_text(predictor, text)
-            found = self.start_explanation(model, predictor, texts, class_index)
-            reasons = predictor.explain(texts, [found.class_index])[0]
-            found.words = [Word(word=word, value=round(value, 6)) for word, value in reasons]
-            return found
-        raw_1HWC = read_image(predictor, image)
-        found = self.start_explanation(model, predictor, raw_1HWC, class_index)
-        prepared_CHW = predictor.model.preprocessing(raw_1HWC)[0]
-        found.places = places_of(predictor.model, prepared_CHW, found.class_index)
-        if "tree" in abilities(predictor):
-            found.tree = tree_of(predictor.model, prepared_CHW, found.class_index)
-        return found
+        raw = read_question(predictor, image=image, text=text)
+        has_tree = "tree" in abilities(predictor)
+        output, tell = QUESTIONS[predictor.kind].explain(predictor, raw, has_tree=has_tree)
+        said = answer(predictor, output)
+        chosen = self.check_class(predictor, said.best if class_index is None else class_index)
+        return Explanation(
+            model=model,
+            class_index=chosen,
+            label=predictor.labels[chosen],
+            score=round(float(said.scores[chosen]), 6),
+            **tell(chosen),
+        )
 
     @timed
     def trace(
@@ -135,7 +124,7 @@ class Service:
             self.check_class(predictor, chosen)
         if classes is not None and len(set(classes)) != len(classes):
             raise Refusal(f"classes must be different ones, got {list(classes)}")
-        prepared_CHW = predictor.model.preprocessing(read_image(predictor, image))[0]
+        prepared_CHW = predictor.model.preprocessing(read_question(predictor, image=image))[0]
         return trace(model, predictor.model, prepared_CHW, choice=routing, classes=classes, num_points=num_points)
 
     @timed
@@ -154,7 +143,7 @@ class Service:
         device = next(predictor.model.parameters()).device
         check_one(image=image, pose=pose)
         if pose is None:
-            output = predictor.run(read_image(predictor, image))
+            output = predictor.run(read_question(predictor, image=image))
             assert output.poses is not None
             chosen = self.check_class(predictor, int(output.scores.argmax()) if class_index is None else class_index)
             poses_1JD = output.poses
@@ -208,7 +197,7 @@ class Service:
             class_index: the true class; by default what the model says now.
         """
         predictor = self.find(model, "attack")
-        raw_1HWC = read_image(predictor, image)
+        raw_1HWC = read_question(predictor, image=image)
         before = answer(predictor, predictor.run(raw_1HWC))
         chosen = self.check_class(predictor, before.best if class_index is None else class_index)
         method = METHODS[attack]
@@ -251,51 +240,12 @@ class Service:
             raise Refusal(f"{model} cannot {ability}; models that can: {', '.join(able) or 'none'}")
         return predictor
 
-    def start_explanation(
-        self, model: str, predictor: Predictor, inputs: list[str] | np.ndarray, class_index: int | None
-    ) -> Explanation:
-        """The class to be explained and its score."""
-        said = answer(predictor, predictor.run(inputs))
-        chosen = self.check_class(predictor, said.best if class_index is None else class_index)
-        score = round(float(said.scores[chosen]), 6)
-        return Explanation(model=model, class_index=chosen, label=predictor.labels[chosen], score=score)
-
     @staticmethod
     def check_class(predictor: Predictor, chosen: int) -> int:
         """The number of a class, if there is one."""
         if not 0 <= chosen < len(predictor.labels):
             raise Refusal(f"a class must be between 0 and {len(predictor.labels) - 1}, got {chosen}")
         return chosen
-
-
-def check_one(**inputs: object) -> None:
-    """Raise unless exactly one is given."""
-    if sum(value is not None for value in inputs.values()) != 1:
-        raise Refusal(f"give exactly one of {' and '.join(inputs)}")
-
-
-def read_image(predictor: Predictor, image: Image | None) -> np.ndarray:
-    """A picture as a batch of one, in the channels and size of the model's raw images: uint8 (1, h, w, c)."""
-    if isinstance(predictor, TextPredictor):
-        raise Refusal("this model takes a text, not an image")
-    if image is None:
-        raise Refusal("this model takes an image, not a text")
-    return raw_picture(image, predictor.model.preprocessing)[None]
-
-
-def read_text(predictor: TextPredictor, text: str | None) -> list[str]:
-    """A text as a batch of one; nothing of it is left out."""
-    if text is None:
-        raise Refusal("this model takes a text, not an image")
-    encoding = predictor.model.preprocessing
-    if len(text) > MAX_TEXT:
-        raise Refusal(f"a text must have at most {MAX_TEXT} characters, got {len(text)}")
-    num_tokens = len(TOKENISERS[encoding.tokeniser](text))
-    if num_tokens == 0:
-        raise Refusal("the text has no words")
-    if num_tokens > encoding.max_length:
-        raise Refusal(f"this model reads at most {encoding.max_length} words and signs, got {num_tokens}")
-    return [text]
 
 
 def answer(predictor: Predictor, output: ModelOutput) -> Answer:
@@ -305,7 +255,7 @@ def answer(predictor: Predictor, output: ModelOutput) -> Answer:
 
 def answers(predictor: Predictor, output: ModelOutput) -> list[Answer]:
     """What a model says about each of a batch."""
-    probabilities_BJ = predictor.model.probabilities(output).float().cpu().numpy()
+    probabilities_BJ = predictor.model.task.estimate(output).float().cpu().numpy()
     scores_BJ = output.scores.float().cpu().numpy() if predictor.model.gives_activations else probabilities_BJ
     return [
         Answer(scores=scores, probabilities=probabilities, best=best, label=predictor.labels[best])

@@ -1,25 +1,24 @@
 """How one image was routed to the classes, in numbers that a page can draw."""
 
-import inspect
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from torchcaps.nn.routing import EMRouting, FunctionRouting, Routing, create_routing
+from torchcaps.inspection import class_routing, find_routes, vote_plane
+from torchcaps.inspection.routed import routing_name
+from torchcaps.models import Model
+from torchcaps.routing import FunctionRouting, Routing, create_routing, entry_of, find_routing
 from torchcaps.service.refusals import Refusal
 from torchcaps.service.requests import RoutingChoice
 from torchcaps.service.results import Plane, RoutingUsed, Step, Trace
-from torchcaps.viz.plane import vote_plane
-from torchcaps.viz.routed import route_classes, routing_name
 
 NUM_SHOWN = 3
 
 
 def trace(
     name: str,
-    model: Any,
+    model: Model,
     image: Tensor,
     *,
     choice: RoutingChoice | None,
@@ -36,14 +35,16 @@ def trace(
         classes: to place in the plane; None for the most active.
         num_points: children to show there, those with the longest votes.
     """
-    own = model.class_capsules.routing
     try:
+        routes = find_routes(model, image, return_trace=choice is None)
+        own = routes.class_layer.routing
         routing = own if choice is None else new_routing(own, choice)
-        routed = route_classes(model, image, routing)
-    except ValueError as error:  # options of the model's own routing that are bound to its number of iterations
+        routed = class_routing(routes, None if choice is None else routing)
+        grid = routed.image_grid
+    except ValueError as error:  # options bound to the number of iterations, or a model of a user's own
         raise Refusal(str(error)) from error
     plane = vote_plane(routed, routed.strongest[:NUM_SHOWN] if classes is None else classes, num_points)
-    by_type_STJ, by_place_SHWJ = _summaries(routed.couplings, routed.grid)
+    by_type_STJ, by_place_SHWJ = _summaries(routed.couplings, grid)
     steps = [
         Step(
             activations=routed.activations[step],
@@ -56,7 +57,7 @@ def trace(
         )
         for step, objective in enumerate(routed.objectives.tolist())
     ]
-    places = np.stack(np.unravel_index(plane.children, routed.grid), axis=1)
+    places = np.stack(np.unravel_index(plane.children, grid), axis=1)
     best = routed.strongest[0]
     return Trace(
         model=name,
@@ -76,33 +77,26 @@ def trace(
 def new_routing(own: Routing, choice: RoutingChoice) -> Routing:
     """The routing that was chosen, with the options and costs of the model's own where it is of the same kind.
 
-    EM on a network that was trained without it has no learned costs: its activations are then shares of the mass.
+    One that learns something has learned nothing on a network of another kind, and takes the options for that: the
+    activations of EM are then shares of the mass.
     """
-    options: dict[str, Any] = {}
+    entry, options = find_routing(choice.algorithm), {}
     if choice.num_iterations is not None:
-        if choice.algorithm == "uniform":
-            raise Refusal("uniform routing has no iterations; leave num_iterations out")
-        if choice.num_iterations == 0 and choice.algorithm != "kmeans":
-            raise Refusal(f"{choice.algorithm} routing needs at least 1 iteration, got 0")
+        if not entry.iterates:
+            raise Refusal(f"{entry.name} routing has no iterations; leave num_iterations out")
+        if choice.num_iterations < entry.least_iterations:
+            least = entry.least_iterations
+            raise Refusal(f"{entry.name} routing needs at least {least} iteration, got {choice.num_iterations}")
         options["num_iterations"] = choice.num_iterations
-    if isinstance(own, FunctionRouting) and choice.algorithm == routing_name(own):
-        options = {**own.options, **options}
-        if isinstance(own, EMRouting):
-            routing = EMRouting(shared_betas=own.shared_betas, **options)
-            routing.beta_a, routing.beta_u = own.beta_a, own.beta_u
-            return routing.eval()
-    elif choice.algorithm == "em":
-        options["activation"] = "mixing"
-    return create_routing(choice.algorithm, **options).eval()
+    if isinstance(own, FunctionRouting) and entry_of(own) is entry:
+        return own.updated(**options).eval()
+    return create_routing(entry.name, **entry.unlearned, **options).eval()
 
 
 def describe(routing: Routing) -> RoutingUsed:
     """Name and number of iterations of a routing."""
-    options = getattr(routing, "options", {})
-    function = getattr(type(routing), "function", None)
-    parameters = {} if function is None else inspect.signature(function).parameters
-    default = parameters["num_iterations"].default if "num_iterations" in parameters else None
-    return RoutingUsed(algorithm=routing_name(routing), num_iterations=options.get("num_iterations", default))
+    num_iterations = getattr(routing, "options", {}).get("num_iterations")
+    return RoutingUsed(algorithm=routing_name(routing), num_iterations=num_iterations)
 
 
 def _summaries(couplings_SIJ: np.ndarray, grid: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:

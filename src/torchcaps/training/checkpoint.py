@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from torchcaps.files import sync, whole_file
+from torchcaps.storage import sync, whole_file
 
 LAST, PREVIOUS = "last.safetensors", "previous.safetensors"
 

@@ -9,7 +9,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from torchcaps import schedules
 from torchcaps.models import Model
-from torchcaps.nn import BatchNorm2d, CapsuleNorm, EMRouting, KMeansRouting
+from torchcaps.nn import BatchNorm2d, CapsuleNorm
+from torchcaps.routing import FunctionRouting, find_routing, is_scheduled, routing_names
 from torchcaps.training.config import TrainingConfig
 
 BATCH_NORM_MOMENTUM = 0.1
@@ -44,11 +45,12 @@ def learning_rate(config: TrainingConfig, step: int, total_steps: int, plateau_f
 
 
 def set_inverse_temperature(model: Model, value: float) -> None:
-    """Give all K-Means and EM routings of a model this T, and let its saved form have it."""
+    """Give all routings of a model that may have one this T, and let its saved form have it."""
     for module in model.modules():
-        if isinstance(module, KMeansRouting | EMRouting):
-            module.options["inverse_temperature"] = value
-    if model.options.get("routing") in ("kmeans", "em"):
+        if isinstance(module, FunctionRouting) and is_scheduled(module, "inverse_temperature"):
+            module.update(inverse_temperature=value)
+    name = model.options.get("routing")
+    if name in routing_names() and "inverse_temperature" in find_routing(name).scheduled:
         model.options["routing_options"] = (model.options.get("routing_options") or {}) | {"inverse_temperature": value}
 
 

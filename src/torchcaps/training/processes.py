@@ -7,10 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import torch
 from accelerate import Accelerator, DistributedType, PartialState
+from accelerate.state import AcceleratorState
+
+from torchcaps.training.config import TrainingConfig
 
 # Every process holds the whole model, so that any of them can write it.
 REPLICATED = (
@@ -96,6 +100,49 @@ def check_replicated(accelerator: Accelerator) -> None:
         raise ValueError(
             f"training keeps the whole model in every process, and the launcher asks for "
             f"{accelerator.distributed_type.value}; launch with distributed_type MULTI_GPU or MULTI_CPU"
+        )
+
+
+def new_accelerator(device: str, config: TrainingConfig, folder: Path | None) -> Accelerator:
+    """What a run computes with: device, precision, other processes, trackers."""
+    on_cpu = str(processes(device).device) == "cpu"
+    AcceleratorState._reset_state()  # precision may differ from that of an earlier run in this process
+    accelerator = Accelerator(
+        cpu=on_cpu, mixed_precision=config.precision, log_with=list(config.trackers) or None, project_dir=folder
+    )
+    check_replicated(accelerator)
+    if config.trackers:
+        accelerator.init_trackers("torchcaps")
+    return accelerator
+
+
+def cut(batch_size: int, accumulate: int, accelerator: Accelerator) -> list[slice]:
+    """This process's micro-batches of a batch that is shared among all."""
+    rank, num_processes = accelerator.process_index, accelerator.num_processes
+    start, stop = (batch_size * r // num_processes for r in (rank, rank + 1))
+    # as many in every process: norms wait for each other
+    num_parts = max(1, min(accumulate, batch_size // num_processes))
+    cuts = [start + (stop - start) * part // num_parts for part in range(num_parts + 1)]
+    return [slice(first, last) for first, last in pairwise(cuts) if first < last]
+
+
+def agree(accelerator: Accelerator, *flags: bool) -> list[bool]:
+    """Which flags any process has raised: clocks differ and signals reach one, but all must do the same next."""
+    if accelerator.num_processes == 1:
+        return list(flags)
+    raised = torch.tensor(flags, dtype=torch.float32, device=accelerator.device)
+    return (accelerator.reduce(raised, "sum") > 0).tolist()
+
+
+def check_same_step(accelerator: Accelerator, step: int, folder: Path | None) -> None:
+    """Raise unless all processes begin at the same step."""
+    if accelerator.num_processes == 1:
+        return
+    steps = accelerator.gather(torch.tensor([step], device=accelerator.device)).tolist()
+    if len(set(steps)) > 1:
+        raise ValueError(
+            f"the processes found checkpoints of different steps in {folder}: {steps}; "
+            "the folder of a run must be the same on all machines"
         )
 
 

@@ -7,7 +7,7 @@ from torchcaps.training.events import Event
 
 
 class TrainingProgress:
-    """A bar with loss, accuracy, speed and remaining time, and one line per epoch."""
+    """A bar with loss, figures, speed and remaining time, and one line per epoch."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -15,13 +15,13 @@ class TrainingProgress:
             TextColumn("epoch {task.fields[epoch]}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("loss {task.fields[loss]:.4f}  accuracy {task.fields[accuracy]:.2%}"),
+            TextColumn("loss {task.fields[loss]:.4f}  {task.fields[said]}"),
             TextColumn("{task.fields[speed]:.0f} examples/s"),
             TimeRemainingColumn(),
             console=console,
             transient=True,
         )
-        self.task = self.bar.add_task("", total=None, epoch=1, loss=0.0, accuracy=0.0, speed=0.0)
+        self.task = self.bar.add_task("", total=None, epoch=1, loss=0.0, said="", speed=0.0)
 
     def __enter__(self) -> "TrainingProgress":
         self.bar.start()
@@ -35,10 +35,10 @@ class TrainingProgress:
         progress = event.progress
         if event.is_epoch_end:
             validation = ""
-            if event.validation_accuracy is not None:
-                validation = f"  validation {event.validation_accuracy:.2%}"
+            if event.validation is not None:
+                validation = f"  validation {event.task.say(event.validation)}"
             self.console.print(
-                f"epoch {progress.epoch:3d}  loss {event.loss:.4f}  accuracy {event.accuracy:.2%}{validation}"
+                f"epoch {progress.epoch:3d}  loss {event.loss:.4f}  {event.task.say(event.figures)}{validation}"
                 f"  {progress.seconds:.0f} s",
                 highlight=False,
             )
@@ -49,6 +49,6 @@ class TrainingProgress:
             total=progress.total_steps,
             epoch=progress.epoch + 1,
             loss=event.loss,
-            accuracy=event.accuracy,
+            said=event.task.say(event.figures),
             speed=event.examples_per_second,
         )

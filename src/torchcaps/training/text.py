@@ -39,13 +39,13 @@ def new_text_model(
     defaults = WITHOUT_VECTORS
     if vectors is not None:
         defaults = {"embedding_size": vectors.size, "embedding_rate": VECTOR_RATE}
-    model_options = {"word_evidence": True} | defaults | model_options
+    chosen: dict[str, Any] = {"word_evidence": True, **defaults, **model_options}
     model = create_model(
         name,
         num_tokens=encoding.num_tokens,
         num_classes=len(class_names),
         multi_label=multi_label,
-        **model_options,
+        **chosen,
     )
     assert isinstance(model, TextModel)
     if vectors is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from torchcaps.checks import check_choice
-from torchcaps.files import sync, whole_file, writing
+from torchcaps.storage import sync, whole_file, writing
 
 
 def check_trackers(names: Sequence[str]) -> None:

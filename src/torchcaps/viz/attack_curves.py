@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from torchcaps.viz.routed import COLOURS, MARKERS
+from torchcaps.viz.palette import COLOURS, MARKERS
 
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 QUANTILE = 1.96  # of the normal distribution, for 95 %

@@ -3,7 +3,8 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from torchcaps.viz.routed import COLOURS, ClassRouting
+from torchcaps.inspection import ClassRouting
+from torchcaps.viz.palette import COLOURS
 
 
 def coupling_strip(routed: ClassRouting) -> Figure:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
-from torchcaps.viz.routed import COLOURS, MARKERS
+from torchcaps.viz.palette import COLOURS, MARKERS
 
 STYLES = ("-", "--", ":")
 

@@ -7,7 +7,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from torchcaps.viz.routed import COLOURS, MARKERS
+from torchcaps.inspection import remaining_descent
+from torchcaps.viz.palette import COLOURS, MARKERS
 
 
 class Iterations(NamedTuple):
@@ -52,10 +53,3 @@ def iteration_curves(lines: Sequence[Iterations], *, num_classes: int, title: st
     left.legend(fontsize=8)
     figure.suptitle(title, fontsize=11)
     return figure
-
-
-def remaining_descent(objective: Sequence[float]) -> np.ndarray | None:
-    """What is left of the way from the first value to the last: 1 at the start, 0 at the end; None if there is none."""
-    values = np.asarray(objective, float)
-    way = values[0] - values[-1]
-    return None if abs(way) < 1e-12 else (values - values[-1]) / way

@@ -5,9 +5,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from torchcaps.viz.parse_tree import LAYERS, ParseNode
+from torchcaps.inspection import ParseNode, ParseTree
+from torchcaps.viz.palette import COLOURS
 from torchcaps.viz.report import to_picture
-from torchcaps.viz.routed import COLOURS
 
 THUMBNAIL, STEP, FLOOR, MARGIN = 0.85, 1.0, 1.65, 1.25  # inches: an image, to the next one, to the next layer, left
 HEAD, FOOT = 0.65, 0.75  # inches above the class and below the primary capsules
@@ -15,17 +15,18 @@ WIDEST_LINE = 9.0  # points, of a child that is all of its parent
 DIMMED = 0.35  # brightness of what a capsule does not see
 
 
-def parse_tree_page(root: ParseNode, image: np.ndarray) -> Figure:
+def parse_tree_page(tree: ParseTree, image: np.ndarray) -> Figure:
     """The class above, below it the capsules that it is made of, each with what it sees of the image.
 
     Args:
-        root: of `parse_tree`.
+        tree: of `torchcaps.inspection.parse_tree`.
         image: (C, H, W), after preprocessing.
     """
+    root, layers = tree.root, tree.layers
     places: dict[int, float] = {}
     num_columns = place_columns(root, places, 0)
     width = max(MARGIN + STEP * num_columns + 0.2, 7.5)
-    height = HEAD + FLOOR * (len(LAYERS) - 1) + THUMBNAIL + FOOT
+    height = HEAD + FLOOR * (len(layers) - 1) + THUMBNAIL + FOOT
     figure = Figure(figsize=(width, height))
     page = figure.add_axes((0, 0, 1, 1))
     page.set(xlim=(0, width), ylim=(height, 0))
@@ -34,7 +35,7 @@ def parse_tree_page(root: ParseNode, image: np.ndarray) -> Figure:
     windows: dict[str, tuple[int, int]] = {}
 
     def draw(node: ParseNode, parent: tuple[float, float] | None) -> None:
-        floor = len(LAYERS) - 1 - LAYERS.index(node.layer)
+        floor = len(layers) - 1 - layers.index(node.layer)
         across, top = MARGIN + STEP * places[id(node)], HEAD + FLOOR * floor
         windows.setdefault(node.layer, node.window[2:])
         if parent is not None:
@@ -55,7 +56,7 @@ def parse_tree_page(root: ParseNode, image: np.ndarray) -> Figure:
             draw(child, (across, below + (0.16 if parent is None else 0.3)))
 
     draw(root, None)
-    for floor, layer in enumerate(reversed(LAYERS)):
+    for floor, layer in enumerate(reversed(layers)):
         name = (
             "class"
             if floor == 0

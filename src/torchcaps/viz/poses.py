@@ -1,17 +1,12 @@
 """What poses know, as pictures: how well they tell properties of things, and what their directions change."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from torchcaps.checks import check_choice
-from torchcaps.inspection import PROPERTIES, UNITS, Direction, PoseProbes, PoseSpace, sweep
-from torchcaps.models import Model
+from torchcaps.inspection import PROPERTIES, Direction, PoseProbes, Sweeps
 from torchcaps.viz.report import to_picture
 
-NUM_STEPS = 9
 KINDS = {"told": "directions of properties", "principal": "principal directions", "entries": "entries"}
 
 
@@ -53,48 +48,28 @@ def _columns(probes: PoseProbes) -> list[tuple[str, np.ndarray]]:
     return list(zip(PROPERTIES, probes.r_squared.T, strict=True))
 
 
-def direction_page(
-    model: Model,
-    space: PoseSpace,
-    *,
-    pose: np.ndarray | None = None,
-    kind: str = "principal",
-    num_steps: int = NUM_STEPS,
-    most: int = 16,
-) -> Figure:
+def direction_page(found: Sweeps) -> Figure:
     """What is decoded along each direction of a class's poses, within the range of real things: a row for each.
 
     Args:
-        model: with a decoder.
-        space: of the class.
-        pose: all else stays as in this pose; by default as in the mean.
-        kind: "told" for the directions of properties, "principal" for those in which poses vary most, "entries" for
-            single entries of the pose.
-        num_steps: columns.
-        most: rows.
+        found: of `torchcaps.inspection.sweeps`.
     """
-    title = KINDS[check_choice("kind", kind, KINDS)]
-    chosen: tuple[Direction, ...] = getattr(space, kind)[:most]
-    if not chosen:
-        raise ValueError(f"no property of class {model.labels[space.class_index]} changes along its directions")
-    names = [f"entry {number + 1}" for number in space.numbers] if kind == "entries" else [""] * len(chosen)
-    figure = Figure(figsize=(2.9 + 0.62 * num_steps, 1.3 + 0.64 * len(chosen)))
+    num_rows, num_steps = found.decoded.shape[:2]
+    figure = Figure(figsize=(2.9 + 0.62 * num_steps, 1.3 + 0.64 * num_rows))
     figure.subplots_adjust(
         left=0.24, right=0.84, top=1 - 0.75 / figure.get_figheight(), bottom=0.06, hspace=0.06, wspace=0.05
     )
-    grid = figure.subplots(len(chosen), num_steps, squeeze=False)
-    for row, direction, name in zip(grid, chosen, names, strict=False):
-        for axes, picture in zip(row, sweep(model, space, direction, num_steps, pose=pose), strict=True):
+    grid = figure.subplots(num_rows, num_steps, squeeze=False)
+    for row, direction, name, pictures in zip(grid, found.directions, found.names, found.decoded, strict=True):
+        for axes, picture in zip(row, pictures, strict=True):
             axes.imshow(to_picture(picture), cmap="gray", vmin=0, vmax=1)
             axes.set(xticks=[], yticks=[])
-        row[0].set_ylabel(
-            " ".join(filter(None, [name, direction.name])), rotation=0, ha="right", va="center", fontsize=9
-        )
+        row[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9)
         row[-1].yaxis.set_label_position("right")
         row[-1].set_ylabel(_effect(direction), rotation=0, ha="left", va="center", fontsize=8)
     for axes, text in ((grid[0, 0], "least"), (grid[0, num_steps // 2], "middle"), (grid[0, -1], "most")):
         axes.set_title(text, fontsize=8)
-    figure.suptitle(f"What the {title} of the capsule of class {model.labels[space.class_index]} change", fontsize=12)
+    figure.suptitle(f"What the {KINDS[found.kind]} of the capsule of class {found.label} change", fontsize=12)
     figure.supxlabel("from the least to the most that 95 % of real things have", fontsize=8)
     return figure
 
@@ -104,13 +79,3 @@ def _effect(direction: Direction) -> str:
     if direction.name not in PROPERTIES:
         return f"change {direction.change:.1f}"
     return f"{direction.effects[PROPERTIES.index(direction.name)]:+.1f} sd"
-
-
-def probe_lines(probes: PoseProbes, names: Sequence[str] = PROPERTIES) -> list[str]:
-    """Means over classes as text, a line for each property that varies."""
-    lines = []
-    for name in names:
-        column = probes.r_squared[:, PROPERTIES.index(name)]
-        if np.isfinite(column).any():
-            lines.append(f"{name:10s} R² {np.nanmean(column):.3f}  ({UNITS[name]})")
-    return lines

@@ -3,7 +3,8 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from torchcaps.viz.routed import COLOURS, ClassRouting
+from torchcaps.inspection import ClassRouting
+from torchcaps.viz.palette import COLOURS
 
 NUM_BINS = 30
 MOST_CLASSES = 10
@@ -19,7 +20,7 @@ def class_distances(routed: ClassRouting, *, share: float = 1.0) -> Figure:
         routed: one image on its way into the classes.
         share: of the votes to show: those that are nearest to their classes in the first iteration.
     """
-    distances_SIJ = np.linalg.norm(routed.votes[None] - routed.centres()[:, None], axis=-1)
+    distances_SIJ = routed.distances()
     classes = sorted(routed.strongest[:MOST_CLASSES])
     num_steps = len(distances_SIJ)
     largest = float(distances_SIJ.max() if share == 1 else np.quantile(distances_SIJ[0], share))

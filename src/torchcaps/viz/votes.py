@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from torchcaps.viz.plane import vote_plane
+from torchcaps.inspection import ClassRouting, vote_plane
+from torchcaps.viz.palette import COLOURS, MARKERS
 from torchcaps.viz.report import to_picture
-from torchcaps.viz.routed import COLOURS, MARKERS, ClassRouting
 
 FRAMES_PER_STEP, HELD_FRAMES = 8, 5  # from one iteration to the next, and at each
 AREA = 90.0  # points squared of the vote with the largest coupling
@@ -59,7 +59,7 @@ def vote_animation(routed: ClassRouting, *, num_classes: int = 3, most: int = 20
     FigureCanvasAgg(figure)
     image, bars, axes = figure.add_axes(IMAGE_BOX), figure.add_axes(BARS_BOX), figure.add_axes(VOTES_BOX)
     figure.suptitle(f"Votes (area: coupling) and their centres\n{routed.title}", fontsize=10)
-    image.imshow(to_picture(routed.image), cmap="gray", vmin=0, vmax=1)
+    image.imshow(to_picture(routed.inputs), cmap="gray", vmin=0, vmax=1)
     image.set_axis_off()
 
     def draw(time: float) -> list[Any]:
@@ -95,7 +95,7 @@ def vote_distances(routed: ClassRouting) -> Figure:
     Args:
         routed: one image on its way into the classes.
     """
-    distances_SIJ = np.linalg.norm(routed.votes[None] - routed.centres()[:, None], axis=-1)
+    distances_SIJ = routed.distances()
     best = routed.strongest[0]
     others = np.arange(len(routed.labels)) != best
     edges = np.linspace(0, float(np.quantile(distances_SIJ, 0.995)) or 1.0, NUM_BINS + 1)

@@ -16,7 +16,7 @@ def word_page(words: Sequence[str], values: np.ndarray, labels: Sequence[str], s
 
     Args:
         words: T of the text, in order.
-        values: (J, T), parts of the words in the length of each class's pose; see `torchcaps.models.reasons`.
+        values: (J, T), parts of the words in the length of each class's pose; see `torchcaps.inspection.WordRouting`.
         labels: J names of the classes.
         scores: J activations of the classes.
     """

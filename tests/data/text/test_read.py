@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from torchcaps.data import Columns, load_data
-from torchcaps.data.sets import DataNotice
+from torchcaps.data.labelled import DataNotice
 from torchcaps.data.text import TextSet, is_text, load_texts, read_texts
 from torchcaps.data.text.tables import read_column
 from torchcaps.inputs.texts import TextNotice

@@ -19,16 +19,14 @@ from torchcaps.votes import ClassVotes, ConvVotes, DenseVotes, as_votes
 pytestmark = pytest.mark.skipif(library.why_not() is not None, reason=str(library.why_not()))
 
 # Situations whose votes are described, so that a kernel can form them.
-DESCRIBED = [
-    name for name in SITUATIONS if any(kind in name for kind in ("dense", "class", "conv")) and "logits" not in name
-]
+DESCRIBED = [name for name in SITUATIONS if any(kind in name for kind in ("dense", "class", "conv"))]
 VALUES = {"rtol": 1e-9, "atol": 1e-10}
 
 
 def solve(make_votes, leaves, backend, seeds=(), **options):
     """The result, and the gradients of a fixed combination of poses, activations and logits by the leaves."""
     leaves = {name: leaf.detach().clone().requires_grad_() for name, leaf in leaves.items()}
-    betas = {name: leaves.pop(name) for name in ("beta_a", "beta_u")}
+    betas = {name: leaves.pop(name) for name in ("beta_a", "beta_u", "initial_logits") if name in leaves}
     result = em_routing(make_votes(**leaves), **betas, backend=backend, **options)
     outputs = [*result.capsules, *([] if result.own_logits is None else [result.logits])]
     if not seeds:
@@ -91,12 +89,14 @@ def conv_matrix(batch_size=2, spatial=(5, 5), num_types=3, num_parents=5, bias=F
 @pytest.mark.parametrize("detach_couplings", [False, True])
 def test_situations(name, activation, detach_couplings):
     case = SITUATIONS[name]()
-    if "conv" in name and case.options["competition"] != "window" and "factor" in case.leaves:
-        pytest.skip("refused")
     leaves = with_betas(case.leaves, as_votes(case.votes()).num_parents)
     # a large eps_var keeps the densities of one or two votes tame, so that nothing drowns in rounding
-    options = {"activation": activation, "detach_couplings": detach_couplings} | case.options
-    assert_like_reference(case.describe, leaves, eps_var=0.1, **options)
+    options = {"activation": activation, "detach_couplings": detach_couplings, "eps_var": 0.1} | case.options
+    logits = options.pop("initial_logits", None)
+    if logits is None:
+        assert_like_reference(case.describe, leaves, **options)
+        logits = randn(*as_votes(case.votes()).coupling_shape)
+    assert_like_reference(case.describe, leaves | {"initial_logits": logits}, **options)
 
 
 @pytest.mark.parametrize("competition", KINDS)
@@ -221,15 +221,20 @@ def test_class_capsules_with_coordinates():
 def test_float32(competition):
     votes, leaves = conv_matrix(spatial=(7, 7), num_types=8, num_parents=16)
     close = {"rtol": 1e-4, "atol": 1e-4}
-    assert_like_reference(
-        votes, leaves, values=close, gradient=1e-4, dtype=torch.float32, competition=competition, eps_var=1e-2
-    )
+    for start in ({}, {"initial_logits": randn(2, 3, 3, 72, 16)}):
+        assert_like_reference(
+            *(votes, leaves | start),
+            values=close, gradient=1e-4, dtype=torch.float32, competition=competition, eps_var=1e-2,
+        )  # fmt: skip
 
 
+@pytest.mark.parametrize("logits", [False, True], ids=["equal shares", "logits"])
 @pytest.mark.parametrize("competition", KINDS)
-def test_trace(competition):
+def test_trace(competition, logits):
     votes, leaves = conv_matrix(window_mask=torch.tensor([[[True, False], [True, True]]] * 2))
     betas = {name: leaves.pop(name) for name in ("beta_a", "beta_u")}
+    if logits:
+        betas["initial_logits"] = randn(*votes(**leaves).coupling_shape)
     fused, reference = (
         em_routing(
             votes(**leaves),
@@ -277,7 +282,7 @@ def test_gradcheck(make, options):
     assert torch.autograd.gradcheck(routing, tuple(leaves.values()))
 
 
-def operator_arguments(votes):
+def operator_arguments(votes, **options):
     """What the routing gives to the operator, which is to keep its state."""
     seen = []
 
@@ -286,16 +291,17 @@ def operator_arguments(votes):
         return problem.algorithm.reference(problem)
 
     with use_backend(SimpleNamespace(run=record)):
-        em_routing(votes, beta_a=0.0, beta_u=0.0)
+        em_routing(votes, beta_a=0.0, beta_u=0.0, **options)
     return (*flatten(seen[0]), True)
 
 
-def test_operator_is_sound():
+@pytest.mark.parametrize("logits", [False, True], ids=["equal shares", "logits"])
+def test_operator_is_sound(logits):
     votes, leaves = conv_matrix(batch_size=1, spatial=(3, 3), num_types=1, num_parents=2, bias=True)
     leaves = {name: leaf for name, leaf in leaves.items() if "beta" not in name}
     arguments = [
         x.detach().clone().requires_grad_() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
-        for x in operator_arguments(votes(**leaves))
+        for x in operator_arguments(votes(**leaves), initial_logits=randn(1, 1, 1, 9, 2) if logits else None)
     ]
     torch.library.opcheck(EM.forward, arguments)
 
@@ -336,6 +342,8 @@ def test_threads(num_threads, batch_size):
         assert_like_reference(votes, leaves, eps_var=1e-2)
         assert_like_reference(votes, leaves, eps_var=1e-2, activation="mixing")
         assert_like_reference(votes, leaves, eps_var=1e-2, detach_couplings=True)
+        leaves["initial_logits"] = randn(batch_size, 2, 2, 27, 5)
+        assert_like_reference(votes, leaves, eps_var=1e-2)
         once, again = (solve(votes, leaves, "fused") for _ in range(2))
     finally:
         torch.set_num_threads(before)
@@ -390,24 +398,21 @@ def test_memory_of_masked_children_is_never_read():
     mask = torch.rand(2, 5, 5, 3) < 0.6
     votes, leaves = conv_matrix(mask=mask)
     leaves["poses"][~mask], leaves["activations"][~mask] = float("nan"), float("nan")
-    result, gradients = solve(votes, leaves, "fused")
-    assert all(x.isfinite().all() for x in (*result.capsules, result.coupling, *gradients.values()))
-    assert gradients["poses"][~mask].eq(0).all()
-    assert gradients["activations"][~mask].eq(0).all()
+    slots = votes(**{name: leaf for name, leaf in leaves.items() if "beta" not in name}).slot_mask()
+    logits = torch.where(slots.unsqueeze(-1), randn(*slots.shape, 5), torch.nan)
+    for start in ({}, {"initial_logits": logits}):
+        result, gradients = solve(votes, leaves | start, "fused")
+        assert all(x.isfinite().all() for x in (*result.capsules, result.coupling, *gradients.values()))
+        assert gradients["poses"][~mask].eq(0).all()
+        assert gradients["activations"][~mask].eq(0).all()
+    assert gradients["initial_logits"][~slots].eq(0).all()
 
 
 def test_refusals_explain_themselves():
     votes, leaves = conv_matrix()
     betas = {name: leaves.pop(name) for name in ("beta_a", "beta_u")}
     description = votes(**leaves)
-    logits = randn(*description.coupling_shape)
     assert why_not("fused", em_routing, description, **betas) is None
-    assert "initial_logits were given" in why_not("fused", em_routing, description, **betas, initial_logits=logits)
     assert "votes exist already" in why_not(
         "fused", em_routing, randn(2, 3, 5, 4), torch.ones(2, 3).double(), beta_a=0.0, beta_u=0.0
     )
-    case = conv_case(sharing="factorised", bias=False)
-    for competition in ("global", "position"):
-        reason = why_not("fused", em_routing, case.votes(), beta_a=0.0, beta_u=0.0, competition=competition)
-        assert f"no {competition} competition for convolutional votes with factorised weights" in reason
-    assert why_not("fused", em_routing, case.votes(), beta_a=0.0, beta_u=0.0, competition="window") is None

@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from support.cases import conv_case, dense_case
-from support.situations import GRADIENTS, amended, gradcheck
+from support.situations import GRADIENTS, amended, gradcheck, with_logits
 from support.softmax_checks import DESCRIBED, assert_like_reference, shrunk, solve
 from torchcaps.native import library
 from torchcaps.routing import entropy_routing
+from torchcaps.routing.competition import KINDS
 
 pytestmark = pytest.mark.skipif(library.why_not() is not None, reason=str(library.why_not()))
 
@@ -22,7 +23,9 @@ def test_situations(name, dtype):
 def test_options(alpha):
     options = {"alpha": alpha, "num_iterations": len(alpha)}
     assert_like_reference(entropy_routing, dense_case(mask=True), **options)
-    assert_like_reference(entropy_routing, amended(conv_case()), **options)
+    for competition in KINDS:
+        case = amended(conv_case()).given(competition=competition)
+        assert_like_reference(entropy_routing, with_logits(case), **options)
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (7, 63, 7), (63, 7, 63), (33, 5, 3)])
@@ -32,7 +35,7 @@ def test_odd_sizes(sizes):
     assert_like_reference(entropy_routing, shrunk(case))
 
 
-@pytest.mark.parametrize("name", [name for name in GRADIENTS if name.startswith(("dense", "conv window", "class"))])
+@pytest.mark.parametrize("name", [name for name in GRADIENTS if name.startswith(("dense", "conv", "class"))])
 def test_gradients(name):
     assert gradcheck(entropy_routing, GRADIENTS[name](), alpha=0.5, backend="fused")
 

@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from support.cases import conv_case, dense_case
-from support.situations import GRADIENTS, amended, gradcheck
+from support.situations import GRADIENTS, amended, gradcheck, with_logits
 from support.softmax_checks import DESCRIBED, assert_like_reference, shrunk
 from torchcaps.capsules import Capsules, squash
 from torchcaps.native import library
 from torchcaps.routing import kmeans_routing, why_not
+from torchcaps.routing.competition import KINDS
 from torchcaps.votes import DenseVotes
 
 pytestmark = pytest.mark.skipif(library.why_not() is not None, reason=str(library.why_not()))
@@ -27,7 +28,9 @@ def test_situations(name, metric, dtype):
 def test_options(metric, num_iterations, inverse_temperature):
     options = {"metric": metric, "num_iterations": num_iterations, "inverse_temperature": inverse_temperature}
     assert_like_reference(kmeans_routing, dense_case(mask=True), squash_k=0.5, **options)
-    assert_like_reference(kmeans_routing, amended(conv_case()), **options)
+    for competition in KINDS:
+        case = amended(conv_case()).given(competition=competition)
+        assert_like_reference(kmeans_routing, with_logits(case), **options)
 
 
 @pytest.mark.parametrize("metric", ["dot", "euclidean"])
@@ -39,7 +42,7 @@ def test_odd_sizes(metric, sizes):
 
 
 @pytest.mark.parametrize("metric", ["dot", "euclidean"])
-@pytest.mark.parametrize("name", [name for name in GRADIENTS if name.startswith(("dense", "conv window", "class"))])
+@pytest.mark.parametrize("name", [name for name in GRADIENTS if name.startswith(("dense", "conv", "class"))])
 def test_gradients(name, metric):
     assert gradcheck(kmeans_routing, GRADIENTS[name](), metric=metric, backend="fused")
 

@@ -10,7 +10,7 @@ from cases import dense_case
 from support.cases import dense_case
 >>>>>>> main
 from torchcaps.capsules import squash
-from torchcaps.routing import dynamic_routing, em_routing, explain, uniform_routing, why_not
+from torchcaps.routing import dynamic_routing, em_routing, plan, uniform_routing, why_not
 from torchcaps.routing.ops import bodies
 from torchcaps.routing.ops.bodies import register_body
 from torchcaps.routing.ops.operator import flatten
@@ -102,7 +102,7 @@ def test_nothing_is_differentiated_without_a_state(toy):
 
 def test_the_body_refuses_in_its_own_words(toy):
     votes = dense_case().votes()
-    assert explain(uniform_routing, votes).chosen == "fused"
+    assert plan(uniform_routing, votes).chosen == "fused"
     assert why_not("fused", dynamic_routing, votes) == "it sums once, not 3 times"
     reason = why_not("fused", em_routing, votes, beta_a=0.0, beta_u=0.0)
     assert reason == "it has kernels for votes on no device, these are on cpu"
@@ -123,7 +123,7 @@ def test_another_device_asks_its_own_body_for_room(monkeypatch):
     votes = case.describe(**{name: leaf.to("meta") for name, leaf in case.leaves.items()})
     assert "kernels for votes on cpu, these are on meta" in why_not("fused", uniform_routing, votes)
     register_body("softmax", "meta", OneSum())
-    assert explain(uniform_routing, votes).chosen == "fused"
+    assert plan(uniform_routing, votes).chosen == "fused"
     result = uniform_routing(votes, backend="fused")
     assert result.capsules.poses.device.type == "meta"
     assert result.capsules.poses.shape == uniform_routing(case.votes()).capsules.poses.shape

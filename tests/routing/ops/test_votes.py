@@ -53,9 +53,10 @@ def form(votes: KernelVotes) -> torch.Tensor:
 
 @pytest.mark.parametrize("sharing", SHARING)
 @pytest.mark.parametrize("kind", ["dense", "conv", "class"])
-def test_lowered_votes_are_those_of_the_description(kind, sharing):
+@pytest.mark.parametrize("windows_compete", [False, True])
+def test_lowered_votes_are_those_of_the_description(kind, sharing, windows_compete):
     description = describe(kind, sharing)
-    votes = lower(description)
+    votes = lower(description, windows_compete=windows_compete)
     expected = description.materialise().reshape(*votes.coupling_shape, votes.vote_size)
     slots = description.slot_mask()
     if slots is not None:  # what is left out is never read
@@ -64,6 +65,8 @@ def test_lowered_votes_are_those_of_the_description(kind, sharing):
         torch.testing.assert_close(form(votes)[exists], expected[exists])
     else:
         torch.testing.assert_close(form(votes), expected)
+    if kind == "conv" and windows_compete:  # a child that several windows see is one to the kernels
+        assert votes.poses.shape[1] == description.num_children
 
 
 @pytest.mark.parametrize("sharing", SHARING)

@@ -10,13 +10,10 @@ from torchcaps.data.text.sets import TextSet
 from torchcaps.data.text.sources import SOURCES, TextSource, load_texts
 from torchcaps.data.text.tables import Columns
 from torchcaps.data.text.vectors import Vectors, read_vectors
-from torchcaps.inputs.texts import TOKENISERS, TextEncoding
 
 __all__ = [
     "SOURCES",
-    "TOKENISERS",
     "Columns",
-    "TextEncoding",
     "TextOptions",
     "TextSet",
     "TextSource",

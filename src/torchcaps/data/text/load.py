@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from torchcaps.data.sets import PART_NAMES, Parts, few, which_part
+from torchcaps.data.labelled import PART_NAMES, Parts, which_part
+from torchcaps.data.labels import few
 from torchcaps.data.text.sets import TextSet, label_texts, name_classes
 from torchcaps.data.text.tables import (
     JSON_LINES,

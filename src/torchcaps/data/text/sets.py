@@ -4,10 +4,11 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
-from torchcaps.data.sets import check_labels
+from torchcaps.data.labels import check_labels
 from torchcaps.inputs.texts import TextNotice
 
 
@@ -24,6 +25,8 @@ class TextSet:
         >>> len(text_set), text_set[1]
         (2, ('bad', 0))
     """
+
+    kind: ClassVar[str] = "text"
 
     texts: Sequence[str]
     labels: np.ndarray

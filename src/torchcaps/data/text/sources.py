@@ -8,7 +8,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from torchcaps.data.home import folder_of
-from torchcaps.data.sets import DataSet, Parts
+from torchcaps.data.labelled import Parts
+from torchcaps.data.sets import DataSet
 from torchcaps.data.text.decode import read_text
 from torchcaps.data.text.load import read_texts
 from torchcaps.data.text.reuters import FILE as REUTERS_FILE

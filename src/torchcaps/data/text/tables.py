@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from torchcaps.data.sets import DataNotice, which_part
+from torchcaps.data.labelled import DataNotice, which_part
 from torchcaps.data.text.decode import read_text
 
 TABLES = {".csv": ",", ".tsv": "\t", ".tab": "\t"}

@@ -11,9 +11,9 @@ from typing import BinaryIO, cast
 
 import numpy as np
 
-from torchcaps.data.files import naming, opened
 from torchcaps.data.home import VARIABLE, home
 from torchcaps.data.npz import open_npz, read_array
+from torchcaps.data.safe_reading import naming, opened
 
 SEPARATOR = re.compile(r"[ \t]+")  # other white space may be a word
 

@@ -3,6 +3,7 @@
 The toy stands on a turntable: camera and lights keep their places, the toy turns.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import cos, pi, radians, sin, tan
 
@@ -96,7 +97,9 @@ def bake(toy: Toy) -> Field:
     return Field(distances, box_low, box_high, height=float(high[1] - low[1]) * scale)
 
 
-def render(field: Field, azimuth: float, *, size: int, aims: Tensor | None = None) -> Tensor:
+def render(
+    field: Field, azimuth: float, *, size: int, aims: Tensor | None = None, elevations: Sequence[int] | None = None
+) -> Tensor:
     """All views of a toy that is turned by an azimuth.
 
     Args:
@@ -104,18 +107,20 @@ def render(field: Field, azimuth: float, *, size: int, aims: Tensor | None = Non
         azimuth: In degrees.
         size: Height and width of a picture.
         aims: How far beside the middle of the toy the cameras look; nothing when not given.
+        elevations: In degrees; all of ELEVATIONS when not given.
 
     Shapes:
         aims: (E, 3), one for each elevation
         result: uint8 (E, L, 2, size, size), elevations, lightings, cameras
     """
+    elevations = ELEVATIONS if elevations is None else elevations
     middle = torch.tensor([0.0, 0.5 * field.height, 0.0])
-    targets_E3 = middle + (torch.zeros(len(ELEVATIONS), 3) if aims is None else aims)
+    targets_E3 = middle + (torch.zeros(len(elevations), 3) if aims is None else aims)
     lights = light_directions(azimuth)
     floor_1LZX = FLOOR_SHADE * floor_brightness(field, lights)
     num_rays = size * SUPERSAMPLES
     views = []
-    for elevation, target in zip(ELEVATIONS, targets_E3, strict=True):
+    for elevation, target in zip(elevations, targets_E3, strict=True):
         origins, directions = camera_rays(azimuth, elevation, target, num_rays)
         shades_RL = trace(field, origins, directions, lights, floor_1LZX)
         shades_CLHW = shades_RL.view(NUM_CAMERAS, num_rays, num_rays, len(LIGHTINGS)).permute(0, 3, 1, 2)

@@ -77,27 +77,18 @@ def prism(axis: str, outline: Sequence[Place], low: float, high: float, *, round
         high: Where it ends.
         rounding: Radius of the edges, which keep inside the outline.
     """
-    along, plane = "xyz".index(axis), PLANES[axis]
     area = sum(a[0] * b[1] - b[0] * a[1] for a, b in _sides(outline))
     outline = outline if area > 0 else outline[::-1]
 
-    def distance(points: Tensor) -> Tensor:
-        first, second = points[:, plane[0]], points[:, plane[1]]
+    def beside(first: Tensor, second: Tensor) -> Tensor:
         planes = []
         for (a, b), (c, d) in _sides(outline):  # outwards of a side that runs against the clock lies to its right
             length = hypot(c - a, d - b)
             planes.append(((first - a) * (d - b) - (second - b) * (c - a)) / length)
-        across = torch.stack(planes).amax(0) + rounding
-        beyond = (points[:, along] - (low + high) / 2).abs() - (high - low) / 2 + rounding
-        inside = torch.maximum(across, beyond).clamp_max(0)
-        return inside + torch.hypot(across.clamp_min(0), beyond.clamp_min(0)) - rounding
+        return torch.stack(planes).amax(0)
 
-    corners = [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
-    corners[0][along], corners[1][along] = low, high
-    for number, coordinate in enumerate(plane):
-        corners[0][coordinate] = min(corner[number] for corner in outline)
-        corners[1][coordinate] = max(corner[number] for corner in outline)
-    return Solid(distance, _point(corners[0]), _point(corners[1]))
+    least, most = ((extreme(x for x, _ in outline), extreme(y for _, y in outline)) for extreme in (min, max))
+    return _drawn_out(axis, beside, least, most, low, high, rounding)
 
 
 def cuboid(low: Point, high: Point, *, rounding: float = 0.02) -> Solid:
@@ -108,10 +99,28 @@ def cuboid(low: Point, high: Point, *, rounding: float = 0.02) -> Solid:
 
 def drum(axis: str, centre: Place, radius: float, low: float, high: float, *, rounding: float = 0.02) -> Solid:
     """A cylinder along an axis, from low to high; its centre is given as the corners of an outline are."""
+
+    def beside(first: Tensor, second: Tensor) -> Tensor:
+        return torch.hypot(first - centre[0], second - centre[1]) - radius
+
+    least, most = (centre[0] - radius, centre[1] - radius), (centre[0] + radius, centre[1] + radius)
+    return _drawn_out(axis, beside, least, most, low, high, rounding)
+
+
+def _drawn_out(
+    axis: str,
+    beside: Callable[[Tensor, Tensor], Tensor],
+    least: Place,
+    most: Place,
+    low: float,
+    high: float,
+    rounding: float,
+) -> Solid:
+    """A flat shape drawn out along an axis: `beside` is its signed distance in the plane, from `least` to `most`."""
     along, plane = "xyz".index(axis), PLANES[axis]
 
     def distance(points: Tensor) -> Tensor:
-        across = torch.hypot(points[:, plane[0]] - centre[0], points[:, plane[1]] - centre[1]) - radius + rounding
+        across = beside(points[:, plane[0]], points[:, plane[1]]) + rounding
         beyond = (points[:, along] - (low + high) / 2).abs() - (high - low) / 2 + rounding
         inside = torch.maximum(across, beyond).clamp_max(0)
         return inside + torch.hypot(across.clamp_min(0), beyond.clamp_min(0)) - rounding
@@ -119,7 +128,7 @@ def drum(axis: str, centre: Place, radius: float, low: float, high: float, *, ro
     corners = [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     corners[0][along], corners[1][along] = low, high
     for number, coordinate in enumerate(plane):
-        corners[0][coordinate], corners[1][coordinate] = centre[number] - radius, centre[number] + radius
+        corners[0][coordinate], corners[1][coordinate] = least[number], most[number]
     return Solid(distance, _point(corners[0]), _point(corners[1]))
 
 

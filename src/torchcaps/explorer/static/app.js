@@ -34,6 +34,9 @@ function createPage(catalogue) {
   const known = (of, index) => (index !== null && index < of.labels.length ? index : null);
   return {
     catalogue, store, language, t, model, problem, known,
+    /** @param {string} algorithm @returns {string} its name for people; of one that is not offered, what it is called */
+    routingName: (algorithm) =>
+      catalogue.routings.find((/** @type {any} */ one) => one.algorithm === algorithm)?.label[language()] ?? algorithm,
     /** @type {any[]} */
     examples: [],
     /** @type {{canvas: HTMLCanvasElement, png: string} | null} */

@@ -26,8 +26,15 @@ export function createRouting(page) {
   const lastStep = () => Math.max(...traces.map(({ steps }) => steps.length), 1) - 1;
   const wanted = () => Math.min(store.get().step ?? lastStep(), lastStep());
 
+  /** A link may name a routing that this service does not offer. @param {string|null} name */
+  const offered = (name) => (page.catalogue.routings.some((/** @type {any} */ one) => one.algorithm === name) ? name : null);
+  const settings = () => {
+    const now = store.get();
+    return { ...now, algorithm: offered(now.algorithm), versus: offered(now.versus) };
+  };
+
   const ask = latest(async () => {
-    const { algorithm, iterations, versus, versusIterations } = store.get();
+    const { algorithm, iterations, versus, versusIterations } = settings();
     const picture = page.picture;
     if (!picture) {
       traces = [];
@@ -58,8 +65,8 @@ export function createRouting(page) {
     page.catalogue.routings.find((/** @type {any} */ one) => one.algorithm === algorithm) ?? { min_iterations: null, max_iterations: null };
 
   const showControls = () => {
-    const { algorithm, versus, iterations, versusIterations } = store.get();
-    const names = page.catalogue.routings.map((/** @type {any} */ one) => [one.algorithm, t(`routing-${one.algorithm}`)]);
+    const { algorithm, versus, iterations, versusIterations } = settings();
+    const names = page.catalogue.routings.map((/** @type {any} */ one) => [one.algorithm, page.routingName(one.algorithm)]);
     const own = algorithm ?? model.routing.algorithm;
     fillSelect(byId("routing-algorithm"), names, own);
     fillSelect(byId("versus-algorithm"), [["", t("nothing")], ...names], versus ?? "");
@@ -88,7 +95,7 @@ export function createRouting(page) {
 
   const redraw = () => {
     showControls();
-    byId("routing-note").textContent = t("trainedWith", { routing: t(`routing-${model.routing.algorithm}`) });
+    byId("routing-note").textContent = t("trainedWith", { routing: page.routingName(model.routing.algorithm) });
     const root = byId("routing-views");
     root.classList.toggle("single", traces.length === 1);
     if (views.length !== traces.length || !traces.length) {

@@ -43,7 +43,7 @@ export function createView(page) {
     const step = stepAt(trace.steps, time);
     const { classes, variance_shares: shares } = trace.plane;
     const count = trace.routing.num_iterations;
-    const name = t(`routing-${trace.routing.algorithm}`);
+    const name = page.routingName(trace.routing.algorithm);
     const spent = t("milliseconds", { value: trace.milliseconds.toFixed(1) });
     const goal = step.objective === null ? [] : [t("objective", { value: signed(step.objective, 2) })];
     title.textContent = count === null ? name : `${name} · ${t(count === 1 ? "oneIteration" : "iterationCount", { count })}`;

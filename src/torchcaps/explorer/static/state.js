@@ -3,7 +3,6 @@
 import { decodeStrokes, encodeStrokes } from "./strokes.js";
 
 export const TABS = ["routing", "origins", "pose", "attack", "toys", "text"];
-export const ROUTINGS = ["dynamic", "em", "entropy", "kmeans", "uniform"];
 
 /**
  * Where the picture comes from.
@@ -21,6 +20,9 @@ const choice = (key, names, initial) => ({
   key, initial, read: (text) => (names.includes(text) ? text : undefined), write: String,
 });
 
+/** A name that only the service knows. @param {string} key @returns {Field} */
+const name = (key) => ({ key, initial: null, read: (text) => (/^[\w-]{1,40}$/.test(text) ? text : undefined), write: String });
+
 /** @param {string} key @param {number} low @param {number} high @param {number|null} initial @returns {Field} */
 const whole = (key, low, high, initial) => ({
   key, initial, read: (text) => within(/^\d{1,4}$/.test(text) ? Number(text) : NaN, low, high), write: String,
@@ -33,9 +35,9 @@ export const FIELDS = {
   theme: choice("theme", ["light", "dark"], null),
   source: { key: "in", initial: { kind: "example", index: 0 }, read: readSource, write: writeSource },
   fit: { key: "fit", initial: true, read: (text) => text !== "0", write: (value) => (value ? "1" : "0") },
-  algorithm: choice("routing", ROUTINGS, null),
+  algorithm: name("routing"),
   iterations: whole("iterations", 0, 10, null),
-  versus: choice("versus", ROUTINGS, null),
+  versus: name("versus"),
   versusIterations: whole("versus-iterations", 0, 10, null),
   step: whole("step", 0, 10, null),
   originsClass: whole("origins", 0, 9999, null),
@@ -51,6 +53,7 @@ export const FIELDS = {
   attackSteps: whole("steps", 1, 20, 10),
   toy: whole("toy", 0, 999, 0),
   node: whole("capsule", 0, 99, 0),
+  side: whole("side", 0, 99, 0),
   textModel: choice("text-model", ["english", "chinese"], null),
   sentence: { key: "text", initial: null, read: (text) => text.slice(0, 2000), write: String },
   textClass: whole("text-class", 0, 9999, null),

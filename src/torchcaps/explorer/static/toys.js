@@ -2,6 +2,7 @@
 
 import { clearBars, showBars } from "./bars.js";
 import { get, latest, post } from "./client.js";
+import { createDial } from "./dial.js";
 import { byId, drawn, element, setBusy, setSlider } from "./dom.js";
 import { showThumbs, titleThumbs } from "./pad.js";
 import { fromPng } from "./picture.js";
@@ -46,6 +47,7 @@ export function createToys(page) {
   const { store, t } = page;
   const panel = byId("panel-toys");
   const model = page.model("matrix");
+  const dial = createDial(page, model);
   /** @type {any[]} */
   let toys = [];
   /** @type {any} */
@@ -58,6 +60,7 @@ export function createToys(page) {
       last = toy ? await explained(toy) : null;
     }
     redraw();
+    if (last) dial.ask(toys.indexOf(last.toy));
   }, page.refused, (busy) => setBusy(panel, busy));
   const load = async () => {
     toys = (await get(`/api/examples?model=${encodeURIComponent(model.id)}`)).examples;
@@ -70,6 +73,7 @@ export function createToys(page) {
   };
 
   const redraw = () => {
+    dial.redraw();
     byId("room-toys").classList.toggle("missing", !model);
     if (!last) {
       clearBars(byId("toy-activations"));

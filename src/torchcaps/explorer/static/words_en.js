@@ -60,11 +60,6 @@ export const ENGLISH = {
   routingLead: "Each small capsule votes for the pose of every class. Routing listens to votes that agree: large dots are "
     + "heard, small ones are not, and each centre moves to where its votes meet.",
   routing: "Routing",
-  "routing-dynamic": "dynamic",
-  "routing-em": "EM",
-  "routing-entropy": "entropy",
-  "routing-kmeans": "K-Means",
-  "routing-uniform": "uniform (none)",
   iterations: "Iterations",
   compareWith: "Compare with",
   nothing: "nothing",
@@ -155,6 +150,15 @@ export const ENGLISH = {
   capsuleChosen: "Chosen capsule",
   classCapsule: "Class capsule {label}, activation {activation}",
   capsuleAt: "{layer}, row {row}, column {column}, type {type}: activation {activation}, coupling {coupling}",
+  dialTitle: "From which side?",
+  dialLead: "Turn the toy. The solid needle is the side it is shown from, the dashed one the side that a linear map reads "
+    + "from the pose of {label}. The map was fitted to five other toys of this kind.",
+  dialLabel: "Dial with two needles: the side that is shown and the side that is read from the pose",
+  dialImage: "The toy from the chosen side, by both cameras",
+  azimuth: "Azimuth",
+  degrees: "{value} degrees",
+  dialNote: "Shown from {shown}°, read as {found}°: {off}° off.",
+  dialError: "Over a whole turn of this toy it is {mean}° off on average; a guess is 90° off.",
 
   textTitle: "Type a sentence",
   textLead: "Each word votes too. Its colour tells how much of the class's pose it brings, for or against.",

@@ -15,7 +15,14 @@ from torchcaps.capsules import Capsules
 from torchcaps.routing.em.common import of_existing
 from torchcaps.routing.ops.bodies import Body, find_body, why_no_body
 from torchcaps.routing.ops.operator import Operator, flatten
-from torchcaps.routing.ops.votes import KernelVotes, lower, lower_logits, needs_state, why_not_lower
+from torchcaps.routing.ops.votes import (
+    KernelVotes,
+    lower,
+    lower_logits,
+    needs_state,
+    why_not_lower,
+    windows_compete,
+)
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.result import RoutingResult, TraceStep
 from torchcaps.votes import LinearVotes
@@ -110,7 +117,7 @@ class EmLowering:
     def inputs(self, problem: Problem) -> EmInputs:
         """What the operators are asked."""
         assert isinstance(problem.votes, LinearVotes)
-        votes, options = lower(problem.votes), problem.options
+        votes, options = lower(problem.votes, windows_compete=windows_compete(problem)), problem.options
         return EmInputs(votes, options.beta_a, options.beta_u, lower_logits(problem, votes), self.translate(problem))
 
     def run(self, problem: Problem) -> RoutingResult:

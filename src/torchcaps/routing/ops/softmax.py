@@ -21,6 +21,7 @@ from torchcaps.routing.ops.votes import (
     lower_logits,
     needs_state,
     why_not_lower,
+    windows_compete,
 )
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.result import RoutingResult
@@ -115,7 +116,7 @@ class SoftmaxLowering:
     def inputs(self, problem: Problem) -> SoftmaxInputs:
         """What the operators are asked."""
         assert isinstance(problem.votes, LinearVotes)
-        votes = lower(problem.votes)
+        votes = lower(problem.votes, windows_compete=windows_compete(problem))
         if not problem.amend:
             votes = votes._replace(activations=None)
         return SoftmaxInputs(votes, problem.partial, lower_logits(problem, votes), self._options(problem))

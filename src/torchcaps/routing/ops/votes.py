@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchcaps.routing.competition import KINDS
 from torchcaps.routing.problem import Problem
-from torchcaps.votes import LinearVotes, Votes
+from torchcaps.votes import LinearVotes
 
 LARGEST_NUMBER = 2**31 - 1  # of children: tables hold int32
 
@@ -76,33 +76,32 @@ def why_not_lower(problem: Problem) -> str | None:
         return "the votes exist already, so there is nothing to fuse; describe them (DenseVotes, ConvVotes, ClassVotes)"
     if 0 in votes.poses.shape:
         return f"there is nothing to route: poses have shape {tuple(votes.poses.shape)}"
-    if (num_children := _num_numbered(votes)) > LARGEST_NUMBER:
+    if (num_children := _num_numbered(problem, votes)) > LARGEST_NUMBER:
         return f"the kernels number children with 32 bits: they take {LARGEST_NUMBER:,} of them, not {num_children:,}"
-    if problem.competition != "window" and _is_factorised_convolution(votes):
-        return f"its kernel has no {problem.competition} competition for convolutional votes with factorised weights"
     return None
 
 
-def _is_factorised_convolution(votes: Votes) -> bool:
-    """Then every slot is a child of its own to the kernels, and children can no longer compete across windows."""
-    return isinstance(votes, LinearVotes) and votes.windows is not None and votes.child_factor is not None
+def _num_numbered(problem: Problem, votes: LinearVotes) -> int:
+    """Children of an example as kernels number them: with a factor of its own each slot of a window is one."""
+    if votes.windows is None or votes.child_factor is None or windows_compete(problem):
+        return votes.num_children
+    return prod(votes.positions) * votes.num_slots
 
 
-def _num_numbered(votes: LinearVotes) -> int:
-    """Children of an example as kernels number them: with factorised weights every slot of a window is one."""
-    return prod(votes.positions) * votes.num_slots if _is_factorised_convolution(votes) else votes.num_children
-
-
-def lower(votes: LinearVotes) -> KernelVotes:
+def lower(votes: LinearVotes, *, windows_compete: bool = False) -> KernelVotes:
     """The tensors of `votes`, differentiable with respect to poses, weights, bias and activations.
 
     Factorised weights become shared ones: the factor of the child is applied to the poses of each slot, which is
-    then a child of its own.
+    then a child of its own. Where the windows compete for a child it must stay one, and both factors are multiplied.
     """
     poses, activations, mask, child = votes.poses, votes.activations, votes.mask, None
+    weight, bias, factor = votes.weight, votes.bias, votes.child_factor
     if votes.windows is not None:
         child = votes.windows.children(poses.device).to(torch.int32)
-    if (factor := votes.child_factor) is not None:
+    if factor is not None and windows_compete:
+        weight = torch.einsum("tkl,ojle->tjke", factor, weight)
+        bias = None if bias is None else bias.expand(len(weight), -1, -1)
+    elif factor is not None:
         if mask is not None:  # padding may hold anything, NaN too
             poses = torch.where(mask.unsqueeze(-1), poses, torch.zeros_like(poses))
         rows_BPTRK = votes.slots(poses).unflatten(-1, (votes.rows, -1)).unflatten(-3, (-1, factor.shape[0]))
@@ -113,12 +112,12 @@ def lower(votes: LinearVotes) -> KernelVotes:
             activations = None if activations is None else votes.slots(activations).flatten(1)
             mask = None if mask is None else votes.slots(mask).flatten(1)
     transform = None
-    if (num_transforms := votes.weight.shape[0]) != votes.num_slots:
+    if (num_transforms := weight.shape[0]) != votes.num_slots:
         transform = torch.arange(votes.num_slots, dtype=torch.int32, device=poses.device) % num_transforms
     return KernelVotes(
         poses=poses,
-        weight=votes.weight,
-        bias=votes.bias,
+        weight=weight,
+        bias=bias,
         activations=activations,
         offset=votes.offset,
         child=child,
@@ -137,6 +136,11 @@ def lower_logits(problem: Problem, votes: KernelVotes) -> Tensor | None:
 def competition_number(problem: Problem) -> int:
     """Index into KINDS; votes without windows compete in one window."""
     return KINDS.index("window" if problem.votes.windows is None else problem.competition)
+
+
+def windows_compete(problem: Problem) -> bool:
+    """Whether a child is shared among the windows that see it."""
+    return problem.votes.windows is not None and problem.competition != "window"
 
 
 def needs_state(values: Iterable[Any]) -> bool:

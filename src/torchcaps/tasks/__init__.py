@@ -1,0 +1,19 @@
+"""What is asked of a model: targets, loss, decision, figures, report. Classification is the first task.
+
+A task of one's own is one class; see `docs/extend/task.md`.
+"""
+
+from torchcaps.tasks.classification import Classification, OneLabel, SeveralLabels, classification
+from torchcaps.tasks.task import Loss, LossOptions, Mistake, Report, Task
+
+__all__ = [
+    "Classification",
+    "Loss",
+    "LossOptions",
+    "Mistake",
+    "OneLabel",
+    "Report",
+    "SeveralLabels",
+    "Task",
+    "classification",
+]
