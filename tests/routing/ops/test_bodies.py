@@ -2,13 +2,8 @@
 
 import pytest
 import torch
-<<<<<<< HEAD
-from cases import dense_case
-
-=======
 
 from support.cases import dense_case
->>>>>>> main
 from torchcaps.capsules import squash
 from torchcaps.routing import dynamic_routing, em_routing, plan, uniform_routing, why_not
 from torchcaps.routing.ops import bodies
