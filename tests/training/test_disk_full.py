@@ -15,12 +15,12 @@ from training.test_engine import stripes
 
 # What is written when, and by whom.
 STAGES = {
-    "config.json": "torchcaps.runs:write_json",
+    "config.json": "torchcaps.runs.running:write_json",
     "metrics.jsonl": "torchcaps.training.tracking:MetricsFile.append",
     "last.safetensors": "torchcaps.training.checkpoint:save_state",
-    "report.png": "torchcaps.runs:draw_report",
-    "model": "torchcaps.runs:save_model",
-    "result.json": "torchcaps.runs:write_json",
+    "report.png": "torchcaps.runs.running:draw_report",
+    "model": "torchcaps.runs.running:save_model",
+    "result.json": "torchcaps.runs.running:write_json",
 }
 
 

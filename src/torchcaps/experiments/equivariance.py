@@ -112,5 +112,5 @@ EXPERIMENT = Experiment(
     "the azimuth, the elevation and which of six lights is on, of 3,000 pictures from those sides and 3,000 from all "
     "others, of toys that were not trained on. Known sides: fitted to half of the former, told of the other half; new "
     "sides: the same maps, told of the latter; sides between: fitted to every second side of all, told of the others. "
-    "An azimuth that is guessed is 90 degrees off.",
+    "Whoever always says the middle is 30 degrees off on known sides, 120 on new ones; a guess is 90 degrees off.",
 )
