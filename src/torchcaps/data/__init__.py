@@ -5,6 +5,7 @@ Importing this room does not import torch, so that a command line can offer its 
 
 from torchcaps.data.augment import Augmentation
 from torchcaps.data.folders import read_image
+from torchcaps.data.formats import Format, register_format
 from torchcaps.data.labelled import LabelledSet
 from torchcaps.data.load import SOURCES, Source, load_data
 from torchcaps.data.sampling import choose_some, split_validation
@@ -23,6 +24,7 @@ __all__ = [
     "Augmentation",
     "Columns",
     "DataSet",
+    "Format",
     "ImageSet",
     "LabelledSet",
     "Source",
@@ -33,6 +35,7 @@ __all__ = [
     "novel_azimuth",
     "novel_elevation",
     "read_image",
+    "register_format",
     "split_validation",
     "unseen_instances",
     "validation_by_instance",

@@ -6,13 +6,13 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from torchcaps.checks import check_count
-from torchcaps.data.cifar import find_cifar, read_cifar
-from torchcaps.data.folders import read_image_folder
+from torchcaps.data.cifar import read_cifar
+from torchcaps.data.formats import find_format, read_format
 from torchcaps.data.home import folder_of, home
-from torchcaps.data.idx import has_idx_files, read_idx_folder
+from torchcaps.data.idx import read_idx_folder
 from torchcaps.data.labelled import Parts
 from torchcaps.data.made import make_sets
-from torchcaps.data.norb import has_norb_files, read_norb_folder
+from torchcaps.data.norb import read_norb_folder
 from torchcaps.data.npz import read_npz
 from torchcaps.data.sets import DataSet, ImageSet
 from torchcaps.data.text import SOURCES as TEXT_SOURCES
@@ -166,7 +166,7 @@ def is_image_folder(name_or_path: str | Path) -> bool:
     path = Path(name_or_path).expanduser()
     if str(name_or_path) in {**SOURCES, **TEXT_SOURCES} or not path.is_dir() or is_text(path):
         return False
-    return not (has_norb_files(path) or has_idx_files(path) or find_cifar(path))
+    return find_format(path).takes_any_size
 
 
 def _read_path(path: Path, image_size: tuple[int, int] | None) -> Parts[ImageSet]:
@@ -178,19 +178,7 @@ def _read_path(path: Path, image_size: tuple[int, int] | None) -> Parts[ImageSet
             f"no data called {str(path)!r}: {hint}It is neither one of {', '.join(names)} nor a folder or file; "
             f"give a path, or put the files of a named set into {home() / 'NAME'}"
         )
-    if is_image_folder(path):
-        return read_image_folder(path, image_size)
-    if path.is_dir() and has_norb_files(path):
-        return Parts(*read_norb_folder(path, image_size))
-    if image_size is not None:
-        raise ValueError(f"image_size is for folders of images and smallNORB; {path} has a size of its own")
-    if path.is_dir():
-        return Parts(*(read_idx_folder(path) if has_idx_files(path) else read_cifar(path)))
-    if path.name.endswith(".tar.gz"):
-        return Parts(*read_cifar(path))
-    if path.suffix.lower() != ".npz":
-        raise ValueError(f"{path} must be a folder, an .npz file or an archive of CIFAR-10")
-    return Parts(*read_npz(path))
+    return read_format(path, image_size)
 
 
 def _read_made(name: str, embedded: Path) -> tuple[ImageSet, ImageSet | None]:
