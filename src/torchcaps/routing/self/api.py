@@ -28,7 +28,7 @@ def self_routing(
         v_j = \frac{\sum_i c_{ij} a_i V_{ij}}{\sum_i c_{ij} a_i}
 
     without any iteration. The logits b come from the pose of the child, which votes do not show: give them as
-    `initial_logits`, or let :class:`torchcaps.nn.SelfRouting` compute them.
+    `initial_logits`, computed by a layer of your own.
 
     Args:
         votes: tensor (B, I, J, D) or a description.
