@@ -174,5 +174,8 @@ def test_every_public_name_has_an_entry(built):
     for room in ROOMS:
         module = import_module(f"torchcaps.{room}")
         names = getattr(module, "__all__", [])
-        public = {f"torchcaps.{room}.{entry}" for entry in names if callable(getattr(module, entry))}
-        assert public <= documented, public - documented
+        public = {entry for entry in names if callable(getattr(module, entry))}
+        missing = {entry for entry in public if f"torchcaps.{room}.{entry}" not in documented}
+        # what two rooms export has one entry
+        missing = {e for e in missing if not any(f"torchcaps.{other}.{e}" in documented for other in ROOMS)}
+        assert not missing, f"{room}: {missing}"
