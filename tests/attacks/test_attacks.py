@@ -182,7 +182,7 @@ def test_wrong_input_is_refused():
         perturb(Halves(), images, labels[:3], epsilon=0.1)
     with pytest.raises(ValueError, match="between 0 and 1"):
         perturb(Halves(), images * 255, labels, epsilon=0.1)
-    with pytest.raises(ValueError, match="this halves gives several"):
+    with pytest.raises(ValueError, match="this halves does not"):
         perturb(Halves(multi_label=True), images, labels, epsilon=0.1)
     with pytest.raises(ValueError, match="takes texts"):
         perturb(create_model("text-cnn", num_tokens=5, num_classes=2), images, labels, epsilon=0.1)

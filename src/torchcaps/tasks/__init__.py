@@ -4,11 +4,10 @@ A task of one's own is one class; see `docs/extend/task.md`.
 """
 
 from torchcaps.tasks.classification import Classification, OneLabel, SeveralLabels, classification
-from torchcaps.tasks.task import Loss, LossOptions, Mistake, Report, Task
+from torchcaps.tasks.task import LossOptions, Mistake, Report, Task
 
 __all__ = [
     "Classification",
-    "Loss",
     "LossOptions",
     "Mistake",
     "OneLabel",
