@@ -28,6 +28,8 @@ def test_roles_and_examples(client):
 def test_a_toy_from_all_sides(client):
     turned = client.get("/api/turn", params={"model": "matrix", "toy": 3}).json()
     assert [side["azimuth"] for side in turned["sides"]] == list(range(0, 360, 20))
+    turns = {name: client.get("/api/examples", params={"model": name}).json()["turns"] for name in ("matrix", "cnn")}
+    assert turns == {"matrix": True, "cnn": False}
     assert all(0 <= side["found"] <= 360 for side in turned["sides"])
     assert client.get("/api/turn", params={"model": "matrix", "toy": -1}).status_code == 422
     assert client.get("/api/turn", params={"model": "cnn", "toy": 0}).status_code == 422

@@ -30,7 +30,7 @@ def create_app(explorer: Explorer, *, limits: Limits | None = None) -> Api:
     async def examples(model: Annotated[str | None, Query(max_length=100)] = None) -> Response:
         """Examples of test data for a model, always the same."""
         name = explorer.name_of(model)
-        return await app.work(lambda: ExampleList(model=name, examples=explorer.examples(name)))
+        return await app.work(lambda: explorer.example_list(name))
 
     @app.get("/api/turn", response_model=Turned, tags=["page"])
     async def turn(

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 
 from torchcaps.data.toys.shapes import CATEGORIES
 from torchcaps.explorer.examples import find_examples
-from torchcaps.explorer.results import Example, Roles, Turned
+from torchcaps.explorer.results import Example, ExampleList, Roles, Turned
 from torchcaps.explorer.roles import choose_roles
 from torchcaps.explorer.turning import TOYS, Reader, fit_reader, turn
 from torchcaps.predictor import Predictor
+from torchcaps.service.catalogue import abilities
 from torchcaps.service.refusals import Refusal
 from torchcaps.service.service import Service, timed
 
@@ -44,6 +45,12 @@ class Explorer(Service):
                 self._examples[model] = find_examples(predictor.model)
         return self._examples[model]
 
+    def example_list(self, model: str) -> ExampleList:
+        """The examples, and whether they turn."""
+        predictor = self.find(model, "predict")
+        turns = "tree" in abilities(predictor) and is_of_toys(predictor)
+        return ExampleList(model=model, examples=self.examples(model), turns=turns)
+
     @timed
     def turn(self, model: str, *, toy: int) -> Turned:
         """A toy from all sides, and the sides that a linear map reads from the poses of its class.
@@ -53,7 +60,7 @@ class Explorer(Service):
             toy: the number of its example.
         """
         predictor = self.find(model, "tree")
-        if set(predictor.labels) != set(CATEGORIES):
+        if not is_of_toys(predictor):
             raise Refusal(f"{model} does not know these toys; their classes are {', '.join(CATEGORIES)}")
         if not 0 <= toy < len(TOYS):
             raise Refusal(f"a toy must be between 0 and {len(TOYS) - 1}, got {toy}")
@@ -62,3 +69,8 @@ class Explorer(Service):
             if key not in self._readers:
                 self._readers[key] = fit_reader(predictor.model, key[1])
         return turn(model, predictor.model, toy, self._readers[key])
+
+
+def is_of_toys(predictor: Predictor) -> bool:
+    """Whether a model knows the categories of toys that can be rendered."""
+    return set(predictor.labels) == set(CATEGORIES)

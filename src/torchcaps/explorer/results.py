@@ -24,10 +24,11 @@ class Example(BaseModel):
 
 
 class ExampleList(BaseModel):
-    """Examples for a model, always the same."""
+    """Examples for a model, always the same; `turns` if they are toys that /api/turn shows from all sides."""
 
     model: str
     examples: list[Example]
+    turns: bool
 
 
 class Side(BaseModel):

@@ -23,13 +23,13 @@ export function createDial(page, model) {
   let wanted = -1;
 
   const fetchSides = latest(async () => {
-    const found = await get(`/api/turn?model=${encodeURIComponent(model.id)}&toy=${wanted}`).catch(() => null);
-    turned = found?.toy === wanted ? found : null;
+    turned = await get(`/api/turn?model=${encodeURIComponent(model.id)}&toy=${wanted}`);
     redraw();
   }, page.refused, () => {});
   const ask = (/** @type {number} */ toy) => {
     if (toy === wanted && turned) return;
-    wanted = toy;
+    [wanted, turned] = [toy, null];
+    redraw();
     fetchSides();
   };
 

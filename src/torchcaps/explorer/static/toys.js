@@ -50,6 +50,7 @@ export function createToys(page) {
   const dial = createDial(page, model);
   /** @type {any[]} */
   let toys = [];
+  let turns = false;
   /** @type {any} */
   let last = null;
 
@@ -60,10 +61,10 @@ export function createToys(page) {
       last = toy ? await explained(toy) : null;
     }
     redraw();
-    if (last) dial.ask(toys.indexOf(last.toy));
+    if (last && turns) dial.ask(toys.indexOf(last.toy));
   }, page.refused, (busy) => setBusy(panel, busy));
   const load = async () => {
-    toys = (await get(`/api/examples?model=${encodeURIComponent(model.id)}`)).examples;
+    ({ examples: toys, turns } = await get(`/api/examples?model=${encodeURIComponent(model.id)}`));
     showThumbs(byId("toys"), "toy", toys, (index) => store.set({ toy: index, node: 0 }));
   };
   const explained = async (/** @type {any} */ toy) => {
