@@ -68,4 +68,6 @@ def read_format(path: Path, image_size: tuple[int, int] | None) -> Parts[ImageSe
     format = find_format(path)
     if image_size is not None and not format.takes_size:
         raise ValueError(f"image_size is for folders of images and smallNORB; {path} has a size of its own")
-    return Parts(*(format.read(path, image_size) if format.takes_size else format.read(path)))
+    train, *others = format.read(path, image_size) if format.takes_size else format.read(path)
+    assert train is not None, f"a reader of {format.name} gives training images, or says why not"
+    return Parts(train, *others)
