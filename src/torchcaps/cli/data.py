@@ -133,7 +133,7 @@ class Show:
         data = load_data(self.name)
         part, kind = (data.test, "test") if self.test else (data.train, "training")
         if part is None:
-            raise ValueError(f"{self.name} has no test images; leave --test away")
+            raise ValueError(f"{self.name} has no test images; leave out --test")
         if not isinstance(part, ImageSet):
             raise ValueError(f"{self.name} holds texts; only images can be shown")
         path = self.out or Path(f"{data.name}.png")

@@ -134,8 +134,8 @@ def load_data(
         image_size: (height, width) at which to keep pictures that are too large. A folder of images is stretched to
             it (to the median of the training images when not given); smallNORB is reduced by means of blocks (left
             as it is when not given, and then mapped into memory).
-        columns: where texts and labels are in a table; texts are read by `torchcaps.data.text.load_texts`, which see
-            for their names and formats.
+        columns: where texts and labels are in a table; `torchcaps.data.text.load_texts`, which reads texts,
+            tells their names and formats.
 
     Example:
         >>> data = load_data("digits")
