@@ -9,8 +9,9 @@ import torch
 from torchcaps.data.load import EMBEDDED
 from torchcaps.inputs.images import Preprocessing
 from torchcaps.models import Model, create_model
+from torchcaps.models.matrix import SOFT
 from torchcaps.models.saving import CONFIG_FILE
-from torchcaps.nn import CapsuleNorm
+from torchcaps.nn import CapsuleNorm, EMRouting
 from torchcaps.runs import RunConfig
 from torchcaps.training import TrainingConfig
 from torchcaps.training.objective import make_objective
@@ -87,8 +88,9 @@ def test_options_take_the_place_of_the_variant():
     assert model.default_loss == "softmax_cross_entropy"
     assert model.conv1.routing.options["inverse_temperature"] == 1 / 16
     assert (model.conv1.start, model.class_capsules.coordinates) == ("small", 0.1)
-    saved = model.config()["arguments"]  # whole, or a folder would follow what a later version takes for usual
-    assert saved["routing_options"] == model.conv1.routing.options
+    saved = model.config()["arguments"]  # the recipe is, or a folder would follow what a later version takes for usual
+    assert saved["routing_options"] == SOFT.routing_options["em"]
+    assert saved["routing_options"].items() <= model.conv1.routing.options.items()
     assert (saved["norm"], saved["start"], saved["coordinates"], saved["batch_norm"]) == ("batch", "small", 0.1, True)
     at_the_end = new_model(routing_options={"num_iterations": 1}, class_routing_options={"num_iterations": 3})
     layers = (at_the_end.conv1, at_the_end.conv2, at_the_end.class_capsules)
@@ -96,7 +98,7 @@ def test_options_take_the_place_of_the_variant():
     paper = new_model(variant="paper")
     assert paper.primary.norm is None
     assert paper.default_loss == "spread"
-    assert paper.conv1.routing.options == {}
+    assert paper.conv1.routing.options == EMRouting.defaults()
     assert (paper.conv1.start, paper.class_capsules.coordinates) == (None, True)
     mixed = new_model(norm="none", start="identity", coordinates=False, routing_options={"eps_var": 1e-3})
     assert mixed.conv2.norm is None
