@@ -1,7 +1,8 @@
 """What K-Means and Gaussian mixtures share: checked inputs, k-means++ starts, shares in log space."""
 
 import math
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 from torch import Generator, Tensor
@@ -140,3 +141,35 @@ def shares(log_responsibilities_NK: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     empty_K = log_mass_K.exp() == 0
     shares_NK = (log_responsibilities_NK - log_mass_K.masked_fill(empty_K, 0.0)).exp()
     return shares_NK, log_mass_K, empty_K
+
+
+def descend(
+    mixture: Any,
+    maximise: Callable[[Tensor, Any], Any],
+    expect: Callable[[Any], tuple[Tensor, Tensor]],
+    *,
+    num_iterations: int,
+    tolerance: float | None,
+    num_points: int,
+) -> tuple[Any, Tensor, Tensor, bool]:
+    """Two steps by turns, until the objective falls by no more than the tolerance for each point.
+
+    Args:
+        mixture: the start.
+        maximise: from log responsibilities (n, k) and the mixture at hand to the next one.
+        expect: from a mixture to log responsibilities and the objective.
+        num_iterations: at most.
+        tolerance: None for never.
+        num_points: n.
+
+    Returns:
+        The last mixture, its log responsibilities, all objectives, and whether the tolerance ended it.
+    """
+    log_responsibilities_NK, loss = expect(mixture)
+    losses, converged = [loss], False
+    while len(losses) <= num_iterations and not converged:
+        mixture = maximise(log_responsibilities_NK, mixture)
+        log_responsibilities_NK, loss = expect(mixture)
+        converged = tolerance is not None and bool(losses[-1] - loss <= tolerance * num_points)
+        losses.append(loss)
+    return mixture, log_responsibilities_NK, torch.stack(losses), converged

@@ -9,6 +9,7 @@ from torchcaps.checks import check_positive
 from torchcaps.clustering._common import (
     check_iterations,
     check_start,
+    descend,
     distances,
     plus_plus_centres,
     shares,
@@ -121,20 +122,20 @@ def bayesian_gmm(
         nearest_N = distances(points_ND, centres_KD, "euclidean").argmin(1)
         log_start_NK = torch.nn.functional.one_hot(nearest_N, len(centres_KD)).to(points_ND).log()
 
-    posterior = _believe(points_ND, log_start_NK, prior)
-    log_responsibilities_NK, loss = _expect(points_ND, posterior, prior)
-    losses, converged = [loss], False
-    while len(losses) <= num_iterations and not converged:
-        posterior = _believe(points_ND, log_responsibilities_NK, prior)
-        log_responsibilities_NK, loss = _expect(points_ND, posterior, prior)
-        converged = tolerance is not None and bool(losses[-1] - loss <= tolerance * len(points_ND))
-        losses.append(loss)
+    posterior, log_responsibilities_NK, objective, converged = descend(
+        _believe(points_ND, log_start_NK, prior),
+        lambda shares_NK, _: _believe(points_ND, shares_NK, prior),
+        lambda found: _expect(points_ND, found, prior),
+        num_iterations=num_iterations,
+        tolerance=tolerance,
+        num_points=len(points_ND),
+    )
     return BayesianGMMResult(
         weights=posterior.alpha / posterior.alpha.sum(),
         centres=posterior.mean,
         covariances=posterior.scale / posterior.nu.unsqueeze(-1),
         responsibilities=log_responsibilities_NK.exp(),
-        objective=torch.stack(losses),
+        objective=objective,
         converged=converged,
     )
 

@@ -11,6 +11,7 @@ from torchcaps.checks import check_choice, check_positive
 from torchcaps.clustering._common import (
     check_iterations,
     check_start,
+    descend,
     distances,
     plus_plus_centres,
     shares,
@@ -135,20 +136,20 @@ def gmm(
         log_start_NK = initial_responsibilities.to(points_ND).log()
         mixture = _maximise(points_ND, log_start_NK, mixture, covariance, added_variance)
 
-    log_responsibilities_NK, loss = _expect(points_ND, mixture)
-    losses = [loss]
-    converged = False
-    while len(losses) <= num_iterations and not converged:
-        mixture = _maximise(points_ND, log_responsibilities_NK, mixture, covariance, added_variance)
-        log_responsibilities_NK, loss = _expect(points_ND, mixture)
-        converged = tolerance is not None and bool(losses[-1] - loss <= tolerance * len(points_ND))
-        losses.append(loss)
+    mixture, log_responsibilities_NK, objective, converged = descend(
+        mixture,
+        lambda shares_NK, previous: _maximise(points_ND, shares_NK, previous, covariance, added_variance),
+        lambda found: _expect(points_ND, found),
+        num_iterations=num_iterations,
+        tolerance=tolerance,
+        num_points=len(points_ND),
+    )
     return GMMResult(
         weights=mixture.log_weights_K.exp(),
         centres=mixture.centres_KD,
         covariances=mixture.covariances,
         responsibilities=log_responsibilities_NK.exp(),
-        objective=torch.stack(losses),
+        objective=objective,
         converged=converged,
     )
 
