@@ -45,7 +45,6 @@ def test_at_ties_the_gradient_goes_to_the_first_parent():
     votes = torch.zeros(1, 1, 3, 2, dtype=torch.float64)
     votes[..., 0] = torch.tensor([1.0, 1.0, 0.5])
     logits = torch.tensor([[[2.0, 2.0, 1.0]]], dtype=torch.float64, requires_grad=True)
-    max_min_routing(votes, initial_logits=logits, num_iterations=1).coupling  # noqa: B018
     result = max_min_routing(votes, initial_logits=logits, num_iterations=1)
     result.capsules.poses[0, 1, 0].backward()
     # c_1 = (b_1 - b_2) / (b_0 - b_2), the first parent being the largest: grows with b_1, falls with b_0
