@@ -57,6 +57,7 @@ class ClassCaps(CapsuleLayer):
         dtype: torch.dtype | None = None,
     ) -> None:
         self.in_types, self.out_capsules = check_count("in_types", in_types), check_count("out_capsules", out_capsules)
+        self.child_types = in_types
         self.coordinates = check_coordinates(coordinates)
         super().__init__(
             (in_types,),

@@ -42,6 +42,7 @@ class _ConvCaps(CapsuleLayer):
         dtype: torch.dtype | None = None,
     ) -> None:
         self.in_types, self.out_types = check_count("in_types", in_types), check_count("out_types", out_types)
+        self.child_types = in_types
         self.kernel_size = per_axis("kernel_size", kernel_size, self.num_axes)
         self.stride = per_axis("stride", stride, self.num_axes)
         super().__init__(

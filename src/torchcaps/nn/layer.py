@@ -41,7 +41,12 @@ class CapsuleLayer(nn.Module):
         weight_std: standard deviation at the start, around the identity for matrices unless they start small, else
             around 0; None for the above.
         norm: of the parents' poses and activation logits, an instance of its own; None for none.
+
+    Attributes:
+        child_types: types that children have although they share their transformations.
     """
+
+    child_types = 1
 
     @takes_old_name
     def __init__(
@@ -94,7 +99,8 @@ class CapsuleLayer(nn.Module):
         self.register_parameter(
             "bias", nn.Parameter(torch.empty(*own, num_parents, out_size, **empty)) if bias else None
         )
-        routing.bind(num_parents, out_size, **empty)
+        num_owners = self.child_types if sharing == "shared" else math.prod(owners)
+        routing.bind(num_parents, out_size, num_owners=num_owners, child_size=in_size, **empty)
         self.routing, self.norm = routing, norm
         self.reset_parameters()
 

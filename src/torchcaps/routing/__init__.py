@@ -5,16 +5,16 @@
 """
 
 from torchcaps.routing import solvers as solvers  # registers the backends of this package
-from torchcaps.routing.attention.api import attention_routing
+from torchcaps.routing.attention.module import AttentionRouting, attention_routing
 from torchcaps.routing.backend import Backend, Plan, backend_names, plan, register_backend, solve, use_backend, why_not
 from torchcaps.routing.competition import Competition
 from torchcaps.routing.dynamic.module import DynamicRouting, dynamic_routing
 from torchcaps.routing.em.module import EMRouting, em_routing
 from torchcaps.routing.entropy.module import EntropyRouting, entropy_routing
-from torchcaps.routing.heinsen.api import heinsen_routing
+from torchcaps.routing.heinsen.module import HeinsenRouting, heinsen_routing
 from torchcaps.routing.kmeans.module import KMeansRouting, kmeans_routing
-from torchcaps.routing.max_min.api import max_min_routing
-from torchcaps.routing.module import FunctionRouting, Routing, options_of
+from torchcaps.routing.max_min.module import MaxMinRouting, max_min_routing
+from torchcaps.routing.module import FunctionRouting, LearningRouting, Routing, options_of
 from torchcaps.routing.ops.bodies import load_bodies
 from torchcaps.routing.problem import Algorithm, Lowering, Problem, pose_problem
 from torchcaps.routing.registry import (
@@ -27,29 +27,36 @@ from torchcaps.routing.registry import (
     routing_names,
 )
 from torchcaps.routing.result import RoutingResult, TraceStep
-from torchcaps.routing.self.api import self_routing
-from torchcaps.routing.self_attention.api import self_attention_routing
+from torchcaps.routing.self.module import SelfRouting, self_routing
+from torchcaps.routing.self_attention.module import SelfAttentionRouting, self_attention_routing
 from torchcaps.routing.steps import agreement, per_example, weighted_sum
 from torchcaps.routing.uniform.module import UniformRouting, uniform_routing
-from torchcaps.routing.vb.api import vb_routing
+from torchcaps.routing.vb.module import VBRouting, vb_routing
 
 __all__ = [
     "Algorithm",
+    "AttentionRouting",
     "Backend",
     "Competition",
     "DynamicRouting",
     "EMRouting",
     "EntropyRouting",
     "FunctionRouting",
+    "HeinsenRouting",
     "KMeansRouting",
+    "LearningRouting",
     "Lowering",
+    "MaxMinRouting",
     "Plan",
     "Problem",
     "Routing",
     "RoutingEntry",
     "RoutingResult",
+    "SelfAttentionRouting",
+    "SelfRouting",
     "TraceStep",
     "UniformRouting",
+    "VBRouting",
     "agreement",
     "attention_routing",
     "backend_names",

@@ -42,10 +42,21 @@ class Routing(nn.Module):
         num_parents: int,
         vote_size: int,
         *,
+        num_owners: int = 1,
+        child_size: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Give this routing to one layer with `num_parents` parent types and votes of `vote_size` entries."""
+        """Give this routing to one layer.
+
+        Args:
+            num_parents: J, parent types.
+            vote_size: D, entries of a vote.
+            num_owners: children of a window that may learn numbers of their own: all of them where each has
+                transformations of its own, child types where these are shared.
+            child_size: K, entries of a child's pose.
+            device, dtype: of what is learned.
+        """
         if self.is_bound:
             raise ValueError(
                 f"this {type(self).__name__} already belongs to a layer; give every layer a routing instance of its own"
@@ -106,7 +117,8 @@ class FunctionRouting(Routing):
         num_parents = len(partial) if isinstance(partial, Tensor) and partial.dim() else 1
         empty = {"device": "meta", "dtype": torch.float32}
         given = {"activations": torch.empty(1, 1, **empty)} if self.weighs_children else {}
-        learned = dict.fromkeys(self.learns, 0.0)
+        defaults = {name: inspect.signature(type(self).function).parameters[name].default for name in self.learns}
+        learned = {name: 0.0 if value is inspect.Parameter.empty else value for name, value in defaults.items()}
         plan(type(self).function, torch.empty(1, 1, num_parents, 1, **empty), **given, **learned, **self.options)
 
     def update(self, **options: Any) -> None:
@@ -147,7 +159,7 @@ class FunctionRouting(Routing):
             **options,
         )
 
-    def learned(self) -> dict[str, Tensor | float]:
+    def learned(self) -> dict[str, Any]:
         """What the function takes from this module's parameters."""
         return {}
 
@@ -155,6 +167,72 @@ class FunctionRouting(Routing):
         defaults = self.defaults()
         changed = {name: value for name, value in self.options.items() if not _is_same(value, defaults[name])}
         return ", ".join(f"{name}={value!r}" for name, value in changed.items())
+
+
+class LearningRouting(FunctionRouting):
+    """A routing whose function takes numbers that are learned, as parameters of the names in `learns`.
+
+    Args:
+        learn: False where nothing is learned, and the function gets `unlearned`.
+        **options: see FunctionRouting.
+
+    Attributes:
+        start: value of each parameter at the start.
+        unlearned: what the function gets instead where nothing is learned.
+    """
+
+    start: ClassVar[Mapping[str, float]]
+    unlearned: ClassVar[Mapping[str, float | None]]
+
+    def __init__(self, *, learn: bool = True, **options: Any) -> None:
+        super().__init__(**options)
+        self.learn = learn
+        for name in self.learns:
+            self.register_parameter(name, None)
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether there is something to learn."""
+        return self.learn
+
+    def shape_of_learned(self, num_parents: int, vote_size: int, num_owners: int) -> tuple[int, ...]:
+        """Of every parameter; one number per parent type unless a subclass says otherwise."""
+        return (num_parents,)
+
+    def bind(
+        self,
+        num_parents: int,
+        vote_size: int,
+        *,
+        num_owners: int = 1,
+        child_size: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().bind(num_parents, vote_size, num_owners=num_owners, child_size=child_size, device=device, dtype=dtype)
+        if self.is_learning:
+            shape = self.shape_of_learned(num_parents, vote_size, num_owners)
+            for name in self.learns:
+                setattr(self, name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
+            self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for name in self.learns:
+            if (parameter := getattr(self, name)) is not None:
+                nn.init.constant_(parameter, self.start[name])
+
+    def learned(self) -> dict[str, Any]:
+        if not self.is_learning:
+            return dict(self.unlearned)
+        if getattr(self, self.learns[0]) is None:
+            raise ValueError(
+                f"{type(self).__name__} has not learned {' and '.join(self.learns)} yet; give it to a layer, or call "
+                "bind(num_parents, vote_size)"
+            )
+        return {name: getattr(self, name) for name in self.learns}
+
+    def extra_repr(self) -> str:
+        return ", ".join(filter(None, [super().extra_repr(), "" if self.learn else "learn=False"]))
 
 
 def options_of(local: Mapping[str, Any], *others: str) -> dict[str, Any]:

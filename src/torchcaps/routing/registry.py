@@ -7,6 +7,7 @@ from elsewhere is a class under `register_routing`, see `examples/new_routing.py
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from torchcaps.checks import check_choice
@@ -40,7 +41,8 @@ class RoutingEntry:
         scheduled: options that may change over training.
         least_iterations: of `num_iterations`, if it has that option.
         cost: FLOP per entry of a vote of a forward pass, by the number of iterations; None if nobody counted.
-        unlearned: options under which a network that was trained with another routing can use it: nothing is learned.
+        unlearned: options under which a network that was trained with another routing can use it: nothing is learned;
+            None where that is impossible.
     """
 
     name: str
@@ -50,7 +52,7 @@ class RoutingEntry:
     scheduled: tuple[str, ...] = ()
     least_iterations: int = 1
     cost: Callable[[int], int] | None = None
-    unlearned: Mapping[str, Any] = field(default_factory=dict)
+    unlearned: Mapping[str, Any] | None = field(default_factory=dict)
 
     @property
     def function(self) -> Callable[..., Any] | None:
@@ -79,7 +81,7 @@ def register_routing(
     scheduled: tuple[str, ...] = (),
     least_iterations: int = 1,
     cost: Callable[[int], int] | None = None,
-    unlearned: Mapping[str, Any] | None = None,
+    unlearned: Mapping[str, Any] | None = MappingProxyType({}),
 ) -> Callable[[Kind], Kind]:
     """Give a routing module a name under which everything finds it; see RoutingEntry for the arguments.
 
@@ -103,7 +105,7 @@ def register_routing(
             scheduled=scheduled,
             least_iterations=least_iterations,
             cost=cost,
-            unlearned=unlearned or {},
+            unlearned=unlearned,
         )
         return kind
 

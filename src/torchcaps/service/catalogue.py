@@ -79,6 +79,7 @@ def list_models(predictors: Mapping[str, Predictor], unavailable: Mapping[str, s
             RoutingOffer(
                 algorithm=entry.name,
                 label=Label(en=entry.english, zh=entry.chinese),
+                by_any_network=entry.unlearned is not None,
                 min_iterations=entry.least_iterations if entry.iterates else None,
                 max_iterations=MAX_ITERATIONS if entry.iterates else None,
             )

@@ -15,7 +15,10 @@ MAX_POSE = 2.0  # a pose is at most 1 long
 
 
 def offered_routings() -> dict[str, RoutingEntry]:
-    """Routings that can be tried on any network: those whose function can be called without a layer of its own."""
+    """Routings that can be chosen: those whose function can be called without a layer of its own.
+
+    One that only a network trained with it can use says so: its entry has no options for others.
+    """
     entries = (find_routing(name) for name in routing_names())
     return {entry.name: entry for entry in entries if issubclass(entry.module, FunctionRouting)}
 

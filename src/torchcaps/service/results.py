@@ -258,10 +258,11 @@ class Label(BaseModel):
 
 
 class RoutingOffer(BaseModel):
-    """A routing that can be chosen."""
+    """A routing that can be chosen: by any network, or by those alone that were trained with it."""
 
     algorithm: Algorithm
     label: Label
+    by_any_network: bool
     min_iterations: int | None
     max_iterations: int | None
 

@@ -10,7 +10,7 @@ from torchcaps.inspection.routed import routing_name
 from torchcaps.models import Model
 from torchcaps.routing import FunctionRouting, Routing, create_routing, entry_of, find_routing
 from torchcaps.service.refusals import Refusal
-from torchcaps.service.requests import RoutingChoice
+from torchcaps.service.requests import RoutingChoice, offered_routings
 from torchcaps.service.results import Plane, RoutingUsed, Step, Trace
 
 NUM_SHOWN = 3
@@ -90,6 +90,11 @@ def new_routing(own: Routing, choice: RoutingChoice) -> Routing:
         options["num_iterations"] = choice.num_iterations
     if isinstance(own, FunctionRouting) and entry_of(own) is entry:
         return own.updated(**options).eval()
+    if entry.unlearned is None:
+        raise Refusal(
+            f"{entry.name} routing learns where children belong, and this network was trained with another; choose "
+            f"{', '.join(name for name, other in offered_routings().items() if other.unlearned is not None)}"
+        )
     return create_routing(entry.name, **entry.unlearned, **options).eval()
 
 

@@ -26,8 +26,11 @@ export function createRouting(page) {
   const lastStep = () => Math.max(...traces.map(({ steps }) => steps.length), 1) - 1;
   const wanted = () => Math.min(store.get().step ?? lastStep(), lastStep());
 
-  /** A link may name a routing that this service does not offer. @param {string|null} name */
-  const offered = (name) => (page.catalogue.routings.some((/** @type {any} */ one) => one.algorithm === name) ? name : null);
+  /** Routings that this network can use: some only after it was trained with them. */
+  const usable = () =>
+    page.catalogue.routings.filter((/** @type {any} */ one) => one.by_any_network || one.algorithm === model.routing.algorithm);
+  /** A link may name a routing that is not among them. @param {string|null} name */
+  const offered = (name) => (usable().some((/** @type {any} */ one) => one.algorithm === name) ? name : null);
   const settings = () => {
     const now = store.get();
     return { ...now, algorithm: offered(now.algorithm), versus: offered(now.versus) };
@@ -66,7 +69,7 @@ export function createRouting(page) {
 
   const showControls = () => {
     const { algorithm, versus, iterations, versusIterations } = settings();
-    const names = page.catalogue.routings.map((/** @type {any} */ one) => [one.algorithm, page.routingName(one.algorithm)]);
+    const names = usable().map((/** @type {any} */ one) => [one.algorithm, page.routingName(one.algorithm)]);
     const own = algorithm ?? model.routing.algorithm;
     fillSelect(byId("routing-algorithm"), names, own);
     fillSelect(byId("versus-algorithm"), [["", t("nothing")], ...names], versus ?? "");

@@ -1,13 +1,13 @@
 """EM routing as a module, with its costs learned."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from torchcaps.routing.em.api import LambdaSchedule, em_routing, routing_lambdas
 from torchcaps.routing.em.common import KAPPA
-from torchcaps.routing.module import FunctionRouting, options_of
+from torchcaps.routing.module import LearningRouting, options_of
 from torchcaps.routing.registry import register_routing
 from torchcaps.schedules import routing_lambda
 
@@ -25,7 +25,7 @@ M_STEP, E_STEP = 6, 2  # FLOP: mean, squared deviation, variance; log-density fr
     cost=lambda num_iterations: M_STEP * num_iterations + E_STEP * (num_iterations - 1),
     unlearned={"activation": "mixing"},
 )
-class EMRouting(FunctionRouting):
+class EMRouting(LearningRouting):
     """:func:`torchcaps.routing.em_routing` with its options fixed and its costs learned.
 
     `beta_a` is stored in logit units: what enters the formula is beta_a / (lambda kappa) with the lambda of the last
@@ -38,6 +38,10 @@ class EMRouting(FunctionRouting):
 
     function = staticmethod(em_routing)
     learns = ("beta_a", "beta_u")
+    start: ClassVar = {"beta_a": 0.0, "beta_u": START_BETA_U}
+    unlearned: ClassVar = {"beta_a": 0.0, "beta_u": 0.0}
+    beta_a: nn.Parameter | None
+    beta_u: nn.Parameter | None
     parents_are_means = True
     activations_are_lengths = False
     weighs_children = True
@@ -59,38 +63,23 @@ class EMRouting(FunctionRouting):
     ) -> None:
         super().__init__(**options_of(locals(), "shared_betas"))
         self.shared_betas = shared_betas
-        self.register_parameter("beta_a", None)
-        self.register_parameter("beta_u", None)
 
-    def bind(
-        self,
-        num_parents: int,
-        vote_size: int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().bind(num_parents, vote_size, device=device, dtype=dtype)
+    @property
+    def is_learning(self) -> bool:
+        return self.options["activation"] != "mixing"
+
+    def shape_of_learned(self, num_parents: int, vote_size: int, num_owners: int) -> tuple[int, ...]:
         self.vote_size = vote_size
-        if self.options["activation"] == "mixing":
-            return
-        shape = () if self.shared_betas else (num_parents,)
-        self.beta_a = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-        self.beta_u = nn.Parameter(torch.empty(shape, device=device, dtype=dtype))
-        self.reset_parameters()
+        return () if self.shared_betas else (num_parents,)
 
     def reset_parameters(self) -> None:
-        if self.beta_a is not None:
-            nn.init.zeros_(self.beta_a)
-            entries = self.vote_size if self.options["activation"] == "entropy" else 1  # there beta_u enters once
-            nn.init.constant_(self.beta_u, START_BETA_U * entries)
+        super().reset_parameters()
+        if self.beta_u is not None and self.options["activation"] == "entropy":  # there beta_u enters once
+            nn.init.constant_(self.beta_u, START_BETA_U * self.vote_size)
 
     def learned(self) -> dict[str, Tensor | float]:
-        if self.options["activation"] == "mixing":
-            return {"beta_a": 0.0, "beta_u": 0.0}
-        if self.beta_a is None:
-            raise ValueError("EMRouting has no costs yet; give it to a layer, or call bind(num_parents, vote_size)")
-        return {"beta_a": self.beta_a / self.logit_scale, "beta_u": self.beta_u}
+        betas = super().learned()
+        return {"beta_a": betas["beta_a"] / self.logit_scale, "beta_u": betas["beta_u"]}
 
     @property
     def logit_scale(self) -> float:
