@@ -28,7 +28,7 @@ def test_every_model_can_be_built(digits):
 
 
 def test_routings_have_equal_numbers_of_updates():
-    assert {kind for kind, _ in ROUTINGS.values()} == set(routing_names())
+    assert {kind for kind, _ in ROUTINGS.values()} <= set(routing_names())
     for kind, options in ROUTINGS.values():
         if kind != "uniform":
             assert options["num_iterations"] - (kind != "kmeans") == 2

@@ -73,7 +73,7 @@ def test_a_child_that_no_window_sees_gets_zero_gradient(routing, competition):
 
 
 @pytest.mark.parametrize("competition", COMPETITIONS)
-@pytest.mark.parametrize("routing", ROUTINGS)
+@pytest.mark.parametrize("routing", [name for name in ROUTINGS if name not in ("self_attention", "max_min")])
 def test_couplings_sum_to_one_over_the_parents_that_compete(routing, competition):
     layer = make_layer("conv1d", routing, options={"competition": competition})
     coupling = layer.route(make_children("conv1d")).coupling  # (B, 4 windows, 3 * 2 slots, J)

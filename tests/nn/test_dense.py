@@ -78,9 +78,10 @@ def test_an_example_without_children_has_silent_vector_parents_and_finite_gradie
     children, mask = make_children("dense"), torch.tensor([[True] * 5, [False] * 5])
     capsules = layer(children, mask=mask)
     (capsules.poses.sum() + capsules.activations.sum()).backward()
-    assert not capsules.poses[1].any()
+    if routing != "attention":  # where LayerNorm adds a shift
+        assert not capsules.poses[1].any()
     assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
-    if routing != "em":
+    if routing not in ("em", "vb", "heinsen"):  # whose activations are sigmoids
         assert not capsules.activations[1].any()
 
 

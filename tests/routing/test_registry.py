@@ -23,7 +23,7 @@ from torchcaps.routing import (
 from torchcaps.routing.module import PER_CALL
 
 NAMES = routing_names()
-BELONG_TO_MODULES = ("shared_betas",)
+BELONG_TO_MODULES = ("shared_betas", "learn")
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,11 @@ def test_an_entry_is_complete(name):
     assert any("\u4e00" <= letter <= "\u9fff" for letter in entry.chinese)
     assert entry.iterates == ("num_iterations" in entry.options)
     assert set(entry.scheduled) <= set(entry.options)
-    create_routing(name, **entry.unlearned)
+    if entry.unlearned is not None:
+        routing = create_routing(name, **entry.unlearned)
+        assert routing(
+            torch.randn(2, 5, 3, 4), **({"activations": torch.rand(2, 5)} if routing.weighs_children else {})
+        )
     if entry.iterates:
         create_routing(name, num_iterations=entry.least_iterations)
         with pytest.raises(ValueError, match=f"num_iterations must be at least {entry.least_iterations}"):

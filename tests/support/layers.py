@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from support import loops
+from support import loops, more_loops
 from torchcaps import nn
 from torchcaps.capsules import Capsules
 from torchcaps.schedules import routing_lambda
@@ -14,6 +14,21 @@ ROUTINGS = {
     "kmeans": nn.KMeansRouting,
     "entropy": nn.EntropyRouting,
     "em": nn.EMRouting,
+    "vb": nn.VBRouting,
+    "heinsen": nn.HeinsenRouting,
+    "self": nn.SelfRouting,
+    "attention": nn.AttentionRouting,
+    "self_attention": nn.SelfAttentionRouting,
+    "max_min": nn.MaxMinRouting,
+}
+# What each learns, beside the weights of the layer.
+LEARNED = {
+    "em": {"beta_a", "beta_u"},
+    "vb": {"beta_a", "beta_u"},
+    "heinsen": {"beta_use", "beta_ignore"},
+    "self": {"weight", "bias"},
+    "attention": {"scale", "shift"},
+    "self_attention": {"bias"},
 }
 POSES = ("vector", "matrix")
 SHARINGS = ("full", "shared", "factorised")
@@ -37,7 +52,8 @@ def make_layer(kind, routing="dynamic", *, pose="vector", sharing="full", bias=F
     )  # fmt: skip
     with torch.no_grad():
         for name, parameter in layer.named_parameters():
-            spread = 0.3 * torch.randn_like(parameter) if "beta" in name or name == "bias" else None
+            is_small = "beta" in name or name == "bias" or name.startswith("routing.")
+            spread = 0.3 * torch.randn_like(parameter) if is_small else None
             parameter.add_(torch.randn_like(parameter) if spread is None else spread)
     return layer
 
@@ -76,31 +92,56 @@ def loop_result(layer, kind, children, *, mask=None, window_mask=None, competiti
         kernel, stride = layer.kernel_size, layer.stride
         votes, child = loops.conv_votes(poses, weight, kernel, stride, bias, layer.pose, layer.sharing)
         positions = tuple((size - k) // s + 1 for size, k, s in zip(poses.shape[1:-2], kernel, stride))
-    name = type(layer.routing).__name__
+    name = next(name for name, kind in ROUTINGS.items() if type(layer.routing) is kind)
+    learned = {key.removeprefix("routing."): value for key, value in parameters.items() if key.startswith("routing.")}
     field = loops.Field(
         votes,
         child,
-        competition=competition or ("global" if name == "EMRouting" else "window"),
+        competition=competition or ("global" if name == "em" else "window"),
         mask=None if mask is None else mask.flatten(1).numpy(),
         window_mask=None if window_mask is None else window_mask.flatten(1).numpy(),
         activations=children.activations.detach().flatten(1).numpy(),
+        initial_logits=self_logits(poses, child, **learned) if name == "self" else None,
     )
-    if name == "EMRouting":
-        lambdas = [routing_lambda(iteration) for iteration in range(3)]
-        step, _ = loops.em(
-            field, parameters["routing.beta_a"] / (100 * lambdas[-1]), parameters["routing.beta_u"], lambdas
-        )
-    else:
-        solve = {
-            "DynamicRouting": loops.dynamic,
-            "UniformRouting": lambda field: loops.dynamic(field, num_iterations=1),
-            "KMeansRouting": loops.kmeans,
-            "EntropyRouting": loops.entropy,
-        }[name]
-        step, _ = solve(field)
+    step, _ = SOLVE[name](field, **learned)
     shape = (len(votes), *positions)
     coupling, poses, activations = (array.reshape(*shape, *array.shape[2:]) for array in step[:3])
     return loops.Step(coupling, poses, activations, step.objective)
+
+
+def self_logits(poses, child, weight, bias):
+    """What children think of parents by their poses: (B, S, N, J); slot n has the numbers of owner n modulo owners."""
+    poses = poses.reshape(len(poses), -1, poses.shape[-1])
+    logits = np.zeros((len(poses), *child.shape, bias.shape[1]))
+    for b, s, n, j in np.ndindex(*logits.shape):
+        owner, pose = n % len(weight), poses[b, child[s, n]]
+        logits[b, s, n, j] = bias[owner, j] + sum(weight[owner, k, j] * pose[k] for k in range(len(pose)))
+    return logits
+
+
+def per_slot(field, values):
+    """Numbers of owners (T, J) for every slot."""
+    return np.array([values[n % len(values)] for n in range(field.sizes[2])])
+
+
+def em_loops(field, beta_a, beta_u):
+    lambdas = [routing_lambda(iteration) for iteration in range(3)]
+    return loops.em(field, beta_a / (100 * lambdas[-1]), beta_u, lambdas)
+
+
+SOLVE = {
+    "dynamic": loops.dynamic,
+    "uniform": lambda field: loops.dynamic(field, num_iterations=1),
+    "kmeans": loops.kmeans,
+    "entropy": loops.entropy,
+    "em": em_loops,
+    "vb": more_loops.vb,
+    "heinsen": lambda field, **betas: more_loops.heinsen(field, *(per_slot(field, beta) for beta in betas.values())),
+    "self": lambda field, **_: more_loops.self_routing(field),
+    "attention": more_loops.attention,
+    "self_attention": lambda field, bias: more_loops.self_attention(field, per_slot(field, bias)),
+    "max_min": more_loops.max_min,
+}
 
 
 def unit_matrices(weight):

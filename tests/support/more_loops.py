@@ -47,6 +47,9 @@ def _attention(problem, b, num_iterations, squash_k, eps, scale, shift):
     for _ in range(num_iterations):
         sums = problem.sums(b, coupling)
         poses = each(layer_norm, sums)
+        for s in range(problem.sizes[1]):
+            if problem.window_mask is not None and not problem.window_mask[b, s]:
+                poses[s] = 0.0
         logits = np.zeros(coupling.shape)
         for s, n, j in np.ndindex(*coupling.shape):
             logits[s, n, j] = float(problem.votes[b, s, n, j] @ poses[s, j]) / math.sqrt(size)

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchcaps.precision import solved_type, without_autocast
 from torchcaps.routing.module import FunctionRouting, options_of
 from torchcaps.routing.registry import WEIGHTED_SUM, register_routing
 from torchcaps.routing.result import RoutingResult
@@ -76,8 +77,9 @@ class SelfRouting(FunctionRouting):
             )
         if self.weight is None:
             raise ValueError("SelfRouting has learned nothing yet; give it to a layer")
-        poses = votes.poses
+        poses, weight, bias = votes.poses, self.weight, self.bias
         if votes.mask is not None:  # padding may hold anything, NaN too
             poses = torch.where(votes.mask.unsqueeze(-1), poses, torch.zeros_like(poses))
-        poses_BPTK = votes.slots(poses).unflatten(-2, (-1, self.weight.shape[0]))
-        return (torch.einsum("...ptk,tkj->...ptj", poses_BPTK, self.weight) + self.bias).flatten(-3, -2)
+        poses_BPTK = votes.slots(poses.to(solved_type(poses))).unflatten(-2, (-1, weight.shape[0]))
+        with without_autocast(poses.device.type):
+            return (torch.einsum("...ptk,tkj->...ptj", poses_BPTK, weight) + bias).flatten(-3, -2)
