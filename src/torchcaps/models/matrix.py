@@ -63,7 +63,7 @@ SOFT = Variant(
         },
         "entropy": {"alpha": 1.0},
         "heinsen": {"eps_var": 0.055},
-        "vb": {"kappa0": 16.0, "nu0": 64.0, "psi0": 64.0},
+        "vb": {"kappa0": 16.0, "nu0": 32.0, "psi0": 8.0},
     },
 )
 PAPER = Variant(loss="spread", batch_norm=False, norm="none", start=None, coordinates=True)

@@ -23,9 +23,7 @@ def attention(problem: Problem) -> RoutingResult:
             coupling_BIJ = coupling_BIJ * amendment_BI1
         sums_BJD = weighted_sum(coupling_BIJ, votes_BIJD)
         poses_BJD = layer_norm(sums_BJD, (size,), options.scale, options.shift, options.eps)
-        if (
-            exists := problem.votes.window_mask
-        ) is not None:  # the shift would give poses to parents that are not there
+        if (exists := problem.votes.window_mask) is not None:  # the shift gives poses to what is not there
             poses_BJD = torch.where(exists[..., None, None], poses_BJD, torch.zeros_like(poses_BJD))
         activations_BJ = length(squash(sums_BJD, options.squash_k))
         last = iteration + 1 == options.num_iterations
