@@ -20,6 +20,7 @@ EXPERIMENTS = {
     "votes": "votes",
     "pose-parts": "pose_parts",
     "equivariance": "equivariance",
+    "routings": "routings",
 }
 
 

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from torchcaps.experiments.archive import Place, all_runs, find_run
 from torchcaps.predictor import load
@@ -20,6 +20,13 @@ from torchcaps.training import Diverged, Event
 
 MEASURES, METRICS = "measures.json", "metrics.jsonl"
 TEST_ERROR, VALIDATION_ERROR = "test error, %", "validation error, %"
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from torchcaps.experiments.table import Line
+
+    Draw = Callable[[Sequence[Line], str, str], Figure]
 
 Scale = Literal["quick", "full"]
 Measure = Callable[[Path], dict[str, float]]
@@ -98,6 +105,7 @@ class Experiment:
         takes: how long one seed of all rows takes at each scale, on what.
         rows: from the scale and the name or path of the data to the rows.
         remark: what a reader of the table must know.
+        draw: the figure, from the lines of the table, a title and a caption; bars unless it is given.
     """
 
     name: str
@@ -107,6 +115,7 @@ class Experiment:
     takes: Mapping[Scale, str]
     rows: Callable[[Scale, str], Sequence[Row]]
     remark: str = ""
+    draw: "Draw | None" = None
 
     def choose_rows(self, scale: Scale, data: str | None = None, only: Sequence[str] = ()) -> list[Row]:
         """The rows whose name or group contains one of the given texts, in any case; all of them without any.

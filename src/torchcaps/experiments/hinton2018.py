@@ -48,7 +48,7 @@ def norb_run(
     model: str,
     *,
     epochs: int,
-    routing: Mapping[str, Any] | None = None,
+    routing: Mapping[str, Any] | str | None = None,
     training: Mapping[str, Any] | None = None,
     run: Mapping[str, Any] | None = None,
     **options: Any,
@@ -60,12 +60,14 @@ def norb_run(
         data: name or path.
         model: name of the model.
         epochs: how long to train.
-        routing: options of the network of the paper that differ from ROUTING; None for all other models.
+        routing: options of the network of the paper that differ from ROUTING; for other models a name, or None.
         training: settings that differ from SETTINGS.
         run: more of the RunConfig.
         **options: of the model.
     """
-    if routing is not None:
+    if isinstance(routing, str):
+        options["routing"] = routing
+    elif routing is not None:
         options |= {"variant": "paper", "routing_options": ROUTING | dict(routing)}
     quick_settings = QUICK_SETTINGS if scale == "quick" else {}
     settings: dict[str, Any] = {"augmentation": AUGMENTATION, **SETTINGS, **quick_settings, **(training or {})}

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean, stdev
 
+from matplotlib.figure import Figure
+
 from torchcaps.environment import environment
 from torchcaps.experiments.harness import Experiment, Finished, Row
 from torchcaps.storage import write_json
@@ -95,11 +97,8 @@ def save_table(
     caption = footnote(experiment, scale=scale, data=data, note=note)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / TABLE).write_text(markdown(experiment, lines, caption), encoding="utf-8")
-    bars = [
-        Bar(line.group, f"{line.name}: {line.measured}", line.mean, line.deviation or 0.0, line.published)
-        for line in drawn_lines(lines)
-    ]
-    comparison(bars, title=f"{experiment.name}: {experiment.title}", caption=caption).savefig(folder / FIGURE, dpi=120)
+    draw = experiment.draw or draw_bars
+    draw(lines, f"{experiment.name}: {experiment.title}", caption).savefig(folder / FIGURE, dpi=120)
     values = {
         "experiment": experiment.name,
         "scale": scale,
@@ -117,6 +116,15 @@ def save_table(
     }
     write_json(folder / RESULTS, values)
     return lines
+
+
+def draw_bars(lines: Sequence[Line], title: str, caption: str) -> Figure:
+    """What was measured beside what was published."""
+    bars = [
+        Bar(line.group, f"{line.name}: {line.measured}", line.mean, line.deviation or 0.0, line.published)
+        for line in drawn_lines(lines)
+    ]
+    return comparison(bars, title=title, caption=caption)
 
 
 def earlier_note(folder: Path) -> str:
