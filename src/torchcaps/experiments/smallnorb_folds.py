@@ -24,6 +24,8 @@ def rows(scale: Scale, data: str) -> list[Row]:
         ("norms per example", {"norm": "example"}),
         ("window competition", {"routing_options": {"competition": "window"}}),
         ("position competition", {"routing_options": {"competition": "position"}}),
+        ("variational Bayes", {"routing": "vb"}),
+        ("mixup, shares from Beta(0.2, 0.2)", {"training": {"augmentation": AUGMENTATION, "mixup": 0.2}}),
         ("local contrast", {**LOCAL_CONTRAST, "run": FOLDS | LOCAL_CONTRAST["run"]}),
         ("crops standardised one by one", {"run": FOLDS | {"scaling": "standardise_crop"}}),
         ("spread loss", {"training": {"loss": "spread"}}),

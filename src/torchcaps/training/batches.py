@@ -10,7 +10,7 @@ from torchcaps.inputs.base import Inputs
 from torchcaps.inputs.source import Examples
 
 # Distinct streams of random numbers.
-ORDER, AUGMENT, DROPOUT, BUCKETS = range(4)
+ORDER, AUGMENT, DROPOUT, BUCKETS, MIX = range(5)
 
 
 def stream_seed(seed: int, *key: int) -> int:

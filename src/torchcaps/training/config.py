@@ -39,6 +39,7 @@ class TrainingConfig:
         early_stopping: epochs without improvement on validation after which training ends, None for never.
         precision: "no", "bf16" or "fp16" for automatic mixed precision; capsule layers keep the weights' precision.
         augmentation: of the training images.
+        mixup: pictures are mixed with others, and their losses alike, in shares from Beta(mixup, mixup); None for not.
         seed: all randomness derives from (seed, epoch, step).
         checkpoint_minutes: how often the state is saved within an epoch; it always is at the end of one.
         trackers: names of trackers that accelerate knows, such as "tensorboard".
@@ -63,6 +64,7 @@ class TrainingConfig:
     early_stopping: int | None = None
     precision: str = "no"
     augmentation: Augmentation = field(default_factory=Augmentation)
+    mixup: float | None = None
     seed: int = 0
     checkpoint_minutes: float = 2.0
     trackers: tuple[str, ...] = ()
@@ -82,7 +84,7 @@ class TrainingConfig:
             check_choice("class_weights", self.class_weights, ("balanced",))
         elif self.class_weights is not None and not all(weight >= 0 for weight in self.class_weights):
             raise ValueError(f"class_weights must be 0 or more, one for each class, got {self.class_weights}")
-        for name in ("max_minutes", "clip_norm", "checkpoint_minutes"):
+        for name in ("max_minutes", "clip_norm", "checkpoint_minutes", "mixup"):
             if getattr(self, name) is not None:
                 check_positive(name, getattr(self, name))
         if self.ema is not None and not 0 < self.ema < 1:

@@ -26,6 +26,7 @@ from torchcaps.training.diagnosis import Diverged, watch, worst_gradient
 from torchcaps.training.evaluation import evaluate, settle_statistics, validate
 from torchcaps.training.events import Event, Progress
 from torchcaps.training.metrics import Tally
+from torchcaps.training.mixup import read_mixture
 from torchcaps.training.objective import make_objective
 from torchcaps.training.optim import (
     YOUNG_STEPS,
@@ -181,15 +182,16 @@ class Trainer:
         share = self.progress.step / self.progress.total_steps
         parts = self.parts(len(indices))
         for part in parts:
-            inputs, targets = self.batches.read(indices, part, epoch=self.progress.epoch, step=step)
-            inputs, targets = inputs.to(self.device), targets.to(self.device)
+            mixture = read_mixture(
+                self.batches, indices, part, epoch=self.progress.epoch, step=step, mixup=self.config.mixup
+            ).to(self.device)
             with nullcontext() if part == parts[-1] else self.accelerator.no_sync(self.model):
                 with self.accelerator.autocast():
-                    output = self.model(inputs, self.task.classes(targets))
-                losses = self.objective(output, inputs, targets, share)
+                    output = self.model(mixture.inputs, self.task.classes(mixture.targets))
+                losses = mixture.losses(self.objective, output, share)
                 self.accelerator.backward(losses.sum() * (self.accelerator.num_processes / len(indices)))
             with torch.no_grad():
-                self.state.tally.add(losses.detach(), self.task.measure(output, targets))
+                self.state.tally.add(losses.detach(), self.task.measure(output, mixture.targets))
 
     def parts(self, batch_size: int) -> list[slice]:
         """This process's micro-batches of a batch."""
