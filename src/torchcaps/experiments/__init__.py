@@ -21,6 +21,7 @@ EXPERIMENTS = {
     "pose-parts": "pose_parts",
     "equivariance": "equivariance",
     "routings": "routings",
+    "interests": "interests",
 }
 
 

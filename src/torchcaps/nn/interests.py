@@ -100,7 +100,7 @@ class MultiInterest(nn.Module):
                 raise ValueError(f"hidden_size is of maps='attention'; leave it out with maps={maps!r}")
             if maps == "positions" and max_length is None:
                 raise ValueError("maps='positions' has a matrix for each place; give max_length")
-            owners = () if maps == "shared" else (self.max_length, num_interests)
+            owners = (max_length, num_interests) if maps == "positions" and max_length is not None else ()
             self.weight = nn.Parameter(torch.empty(*owners, item_size, interest_size, **factory))
             self.routing = DynamicRouting() if routing is None else routing
             self.routing.bind(num_interests, interest_size, child_size=item_size, **factory)
