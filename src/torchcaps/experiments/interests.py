@@ -32,7 +32,7 @@ ROUTINGS = {
     "MIND, one interest": ("mind", {"num_interests": 1}),
 }
 EPOCHS: Mapping[Scale, Mapping[str, int]] = {"full": {PEOPLE: 6}, "quick": {PEOPLE: 1}}
-REAL_EPOCHS = 4
+REAL_EPOCHS = 3
 COLUMNS: Mapping[str, dict[str, Any]] = {PEOPLE: {}}
 REAL_COLUMNS = {"title_column": "title", "feature_columns": ("genre",)}
 
