@@ -23,7 +23,7 @@ PYTHON_VALUES = {"True": "true", "False": "false", "None": "null"}
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    """Train a model on images, texts or interactions of people with items, choose the best epoch on validation, test once, and write a report.
+    """Train a model on images, texts or interactions, choose the best epoch on validation, test once, write a report.
 
     Without options: CapsNet-Small on 5,000 embedded digits. Where data have no validation part, it is taken from the
     training data, never from the test data.

@@ -92,7 +92,7 @@ class HistoryEncoding:
 
     def taken(self) -> Taken:
         """The numbers of the latest items, padded to the greatest length: int64 (T,)."""
-        return Taken("items", (self.max_length,), "int64", len(self.items))
+        return Taken("used", (self.max_length,), "int64", len(self.items))
 
     def taken_raw(self, size: tuple[int, int] | None = None) -> NoReturn:
         """Refused: there are no strings in such files."""

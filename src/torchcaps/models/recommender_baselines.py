@@ -17,7 +17,7 @@ def latest(histories: Tensor, max_length: int) -> Tensor:
     place = mask.long().cumsum(1) - 1 - (mask.sum(1, keepdim=True) - max_length).clamp_min(0)
     length = min(histories.shape[1], max_length)
     index = torch.where(mask & (place >= 0), place, length)
-    return histories.new_zeros(len(histories), length + 1).scatter(1, index, histories)[:, :length]
+    return histories.new_zeros(histories.shape[0], length + 1).scatter(1, index, histories)[:, :length]
 
 
 @register_model("youtube-dnn")
@@ -79,10 +79,10 @@ class Popularity(OneInterest):
         self.items.weight.requires_grad_(False)
 
     def person(self, histories: Tensor) -> Tensor:
-        return torch.ones(len(histories), 1, device=histories.device)
+        return torch.ones(histories.shape[0], 1, device=histories.device)
 
     def present(self, histories: Tensor) -> Tensor:
-        return torch.ones(len(histories), 1, dtype=torch.bool, device=histories.device)
+        return torch.ones(histories.shape[0], 1, dtype=torch.bool, device=histories.device)
 
     def item_vectors(self, numbers: Tensor | None = None) -> Tensor:
         counts = self.counts if numbers is None else self.counts[numbers]

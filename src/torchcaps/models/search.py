@@ -58,7 +58,8 @@ def search(
     """
     check_count("k", k)
     batch_size, num_interests, _ = interests.shape
-    step = max(1, part // max(1, batch_size * num_interests))
+    # a graph that is compiled has any number of people, so that the size of parts cannot depend on it
+    step = len(vectors) if torch.compiler.is_compiling() else max(1, part // max(1, batch_size * num_interests))
     best: list[Tensor] = []
     log_sums = []
     for start in range(1, len(vectors), step):
