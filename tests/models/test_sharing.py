@@ -91,7 +91,7 @@ def test_loading_is_light():
 @pytest.mark.parametrize("name", list_models())
 def test_shapes_are_known_without_memory(name):
     kind = MODELS[name].kind
-    options = {"image_shape": (2, 32, 32)} if kind == "image" else {"num_tokens": 20}
+    options = {"image": {"image_shape": (2, 32, 32)}, "text": {"num_tokens": 20}, "user": {}}[kind]
     options |= {"num_classes": 3}
     expected = {key: tuple(tensor.shape) for key, tensor in create_model(name, **options).state_dict().items()}
     assert described_shapes(MODELS[name], options) == expected

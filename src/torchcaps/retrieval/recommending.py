@@ -112,7 +112,7 @@ def _recommend(
     return results
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def interests_of(model: Recommender, numbers: Tensor) -> tuple[Tensor, Tensor]:
     """Interests (B, J, D), scaled as they are compared with items, and which are there (B, J)."""
     model.eval()

@@ -81,7 +81,7 @@ export function createInterests(page) {
     const most = last.steps.length - 1;
     const step = Math.min(store.get().formingStep ?? most, most);
     byId("forming-step").max = String(most);
-    setSlider(byId("forming-step"), step, t("iterationOf", { number: step + 1, count: most + 1 }));
+    setSlider(byId("forming-step"), step, `${step + 1} / ${most + 1}`);
     const { couplings, activations } = last.steps[step];
     const head = element("tr", {}, element("th", { scope: "col", text: t("itemUsed") }),
       ...last.interests.map((/** @type {any} */ one, /** @type {number} */ at) => element("th", { scope: "col" },
