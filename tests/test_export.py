@@ -209,7 +209,7 @@ def test_recommenders_run_in_onnxruntime_alone(name, tmp_path):
     assert exported.description.outputs == ("items", "scores", "interests")
     assert exported.description.preprocessing["items"][:2] == ["1", "2"]
     rows = np.array([[3, 5, 7, 0, 0, 0], [1, 2, 3, 4, 5, 6], [9, 0, 0, 0, 0, 0]])
-    items, scores, interests = export.load_onnx(tmp_path / "model.onnx")(rows)
+    items, _, interests = export.load_onnx(tmp_path / "model.onnx")(rows)
     assert items.shape == (3, 40)  # as many as there are; 0 after the last
     output = model(torch.from_numpy(rows))
     np.testing.assert_allclose(interests, output.poses.detach().numpy(), rtol=1e-4, atol=1e-5)

@@ -173,6 +173,8 @@ export const ENGLISH = {
     + "explore with its folder.",
   noSentence: "Type something.",
   noWords: "This network has no capsules of classes that words could speak for.",
+  wordsNote: "Parts of the words in the length of the pose of “{label}” ({score} in all).",
+
   interestsTitle: "Pick items",
   interestsLead: "Each item that somebody used is divided among a few interests: a row sums to 1 (with attention a column "
     + "does). Step by step items that agree gather, and each interest recommends what fits it.",
@@ -186,6 +188,4 @@ export const ENGLISH = {
   noItems: "Pick at least one item.",
   noRecommender: "No recommender is installed here. Train one with torchcaps train --task recommend --data people, then "
     + "start torchcaps explore with its folder.",
-
-  wordsNote: "Parts of the words in the length of the pose of “{label}” ({score} in all).",
 };

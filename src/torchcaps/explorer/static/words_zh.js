@@ -163,6 +163,11 @@ export const CHINESE = {
   sentence: "句子",
   textExamples: "测试数据里的句子",
   chooseSentence: "选择…",
+  noText: "这里没有安装文本模型。用 torchcaps train 在一个文本数据集上训练一个，再用它的文件夹启动 torchcaps explore。",
+  noSentence: "请输入文字。",
+  noWords: "这个网络没有类胶囊，无法说明各词的作用。",
+  wordsNote: "各词在“{label}”的姿态长度中所占的部分（总长 {score}）。",
+
   interestsTitle: "选择物品",
   interestsLead: "一个人用过的每件物品分配给几个兴趣：每一行之和为 1（用注意力时每一列之和为 1）。相互一致的物品逐步聚到一起，每个兴趣推荐与它相合的物品。",
   itemSearch: "搜索",
@@ -174,9 +179,4 @@ export const CHINESE = {
   recommends: "推荐",
   noItems: "请至少选择一件物品。",
   noRecommender: "这里没有安装推荐模型。用 torchcaps train --task recommend --data people 训练一个，再用它的文件夹启动 torchcaps explore。",
-
-  noText: "这里没有安装文本模型。用 torchcaps train 在一个文本数据集上训练一个，再用它的文件夹启动 torchcaps explore。",
-  noSentence: "请输入文字。",
-  noWords: "这个网络没有类胶囊，无法说明各词的作用。",
-  wordsNote: "各词在“{label}”的姿态长度中所占的部分（总长 {score}）。",
 };
