@@ -6,7 +6,7 @@ from torch import Tensor
 
 from torchcaps.native.calls import LARGEST_COUNT, REGISTER_BYTES, call, doubles, why_not_count, why_not_native
 from torchcaps.native.struct import EmOptionsStruct, pointer
-from torchcaps.routing.ops.em import EmInputs, EmKernelOptions
+from torchcaps.routing.ops.em import EmInputs, EmKernelOptions, EmMapping
 from torchcaps.routing.problem import Problem
 
 
@@ -14,6 +14,8 @@ class NativeEm:
     """Its state is (B, T, S, vectors, 2 D + 2, lanes): for each register of parents mean, variance, logit and mass."""
 
     def why_not(self, problem: Problem, options: EmKernelOptions) -> str | None:
+        if (mapping := EmMapping(options.mapping)) > EmMapping.ENTROPY:
+            return f"the kernels of the CPU do not have {mapping.name} yet"
         # the lines of its backward pass are four registers for each iteration, entry and register of parents
         return why_not_native(problem) or why_not_count(problem, LARGEST_COUNT // (4 * len(options.sharpness)))
 
@@ -68,7 +70,7 @@ def _call(entry: str, inputs: EmInputs, *arguments: Tensor | ctypes.c_int64 | No
     struct = EmOptionsStruct(
         iterations=len(options.sharpness),
         competition=options.competition,
-        activation=options.activation,
+        activation=options.mapping,
         scale_by_mass=options.scale_by_mass,
         detach=options.detach,
         variance_epsilon=options.eps_var,
