@@ -30,14 +30,11 @@ pytestmark = pytest.mark.skipif(library.why_not() is not None, reason=str(librar
 # a large eps_var keeps the densities of one or two votes tame, so that nothing drowns in rounding
 MEMBERS = {
     "vb": vb_routing,
-    "vb strong prior": partial(vb_routing, alpha0=0.2, kappa0=5.0, psi0=3.0, nu0=40.0),
-    "vb weak prior": partial(vb_routing, alpha0=2.0, kappa0=0.1, psi0=0.1),
     "heinsen": partial(heinsen_routing, eps_var=0.1),
     "self": self_routing,
 }
-ITERATING = [name for name in MEMBERS if name != "self"]
-# The derivative of psi that torch has is good to 5e-10; ours to the last digit.
-GRADIENT = {name: 1e-8 if name.startswith("vb") else 1e-9 for name in MEMBERS}
+ITERATING = ["vb", "heinsen"]
+GRADIENT = {"vb": 1e-8, "heinsen": 1e-9, "self": 1e-9}  # the derivative of psi that torch has is good to 5e-10
 SHAPES = {"per parent": lambda votes: (), "per child": lambda votes: (votes.num_slots,)}
 
 
@@ -46,7 +43,7 @@ def learned(name, votes, shape="per child"):
     votes = as_votes(votes)
     if name == "self":
         return {"initial_logits": randn(*votes.coupling_shape)}
-    if name.startswith("vb"):
+    if name == "vb":
         return {"beta_a": randn(votes.num_parents), "beta_u": randn(votes.num_parents)}
     owners = SHAPES[shape](votes)
     return {"beta_use": 0.3 * randn(*owners, votes.num_parents), "beta_ignore": 0.3 * randn(votes.num_parents)}
@@ -121,7 +118,7 @@ def test_odd_sizes(name, num_children, num_parents):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
-@pytest.mark.parametrize("name", ["vb", "heinsen"])
+@pytest.mark.parametrize("name", ITERATING)
 def test_vote_sizes(name, size):
     """The sums of psi have a term for each entry."""
     leaves = {"poses": randn(2, 5, 3), "activations": torch.rand(2, 5).double(), "weight": randn(5, 3, 3, size)}
@@ -130,6 +127,16 @@ def test_vote_sizes(name, size):
         return DenseVotes(Capsules(poses, activations), weight)
 
     agrees(name, votes, leaves)
+
+
+@pytest.mark.parametrize("competition", KINDS)
+@pytest.mark.parametrize(
+    "prior",
+    [{"alpha0": 0.2, "kappa0": 5.0, "psi0": 3.0, "nu0": 40.0}, {"alpha0": 2.0, "kappa0": 0.1, "psi0": 0.1}],
+    ids=["strong", "weak"],
+)
+def test_priors(prior, competition):
+    agrees("vb", *conv_matrix(), competition=competition, **prior)
 
 
 def test_degrees_of_freedom_just_above_the_least():
@@ -145,7 +152,8 @@ def test_degrees_of_freedom_just_above_the_least():
 def test_lanes_in_float32(name, competition, num_parents):
     votes, leaves = conv_matrix(num_parents=num_parents, stride=1, mask=torch.rand(2, 5, 5, 3) < 0.8)
     close = {"values": {"rtol": 1e-4, "atol": 1e-4}, "gradient": 3e-4, "dtype": torch.float32}
-    agrees(name, votes, leaves, competition=competition, **close)
+    soft = {"psi0": 10.0} if name == "vb" else {}  # sharp couplings would magnify the rounding
+    agrees(name, votes, leaves, competition=competition, **close, **soft)
 
 
 @pytest.mark.parametrize("name", MEMBERS)
@@ -168,7 +176,7 @@ def test_trace(name, competition):
 
 
 @pytest.mark.parametrize("make", [dense_case, class_case, conv_case])
-@pytest.mark.parametrize("name", ["vb", "heinsen", "self"])
+@pytest.mark.parametrize("name", MEMBERS)
 def test_gradcheck(name, make):
     case = make(batch_size=1, num_parents=2)
     routing, _, leaves = posed(name, case.describe, case.leaves)
@@ -181,7 +189,7 @@ def test_gradcheck(name, make):
     assert torch.autograd.gradcheck(solved, tuple(leaves.values()), fast_mode=True)
 
 
-@pytest.mark.parametrize("name", ["vb", "heinsen", "self"])
+@pytest.mark.parametrize("name", MEMBERS)
 def test_operator_is_sound(name):
     votes, leaves = conv_matrix(batch_size=1, spatial=(3, 3), num_types=1, num_parents=2, bias=True)
     description = votes(**leaves)
@@ -192,7 +200,7 @@ def test_operator_is_sound(name):
     torch.library.opcheck(EM.forward, arguments)
 
 
-@pytest.mark.parametrize("name", ["vb", "heinsen", "self"])
+@pytest.mark.parametrize("name", ITERATING)
 def test_compiles_without_a_break(name):
     votes, leaves = conv_matrix()
     routing, _, leaves = posed(name, votes, leaves)
@@ -210,7 +218,7 @@ def test_compiles_without_a_break(name):
 
 @pytest.mark.parametrize("num_threads", [1, 2, 10])
 @pytest.mark.parametrize("batch_size", [1, 3])
-@pytest.mark.parametrize("name", ["vb", "heinsen", "self"])
+@pytest.mark.parametrize("name", MEMBERS)
 def test_threads(name, num_threads, batch_size):
     votes, leaves = conv_matrix(batch_size=batch_size)
     before = torch.get_num_threads()
