@@ -18,6 +18,7 @@ from torchcaps.inputs.texts import TextEncoding
 from torchcaps.models import create_model, list_models
 from torchcaps.routing import routing_names
 
+SMALL = ("capsnet-small", "matrix-capsnet-small")  # with every routing
 TEXTS = [("text-cnn", {}), ("text-no-routing", {})]
 TEXTS += [(name, {"routing": routing}) for name in ("text-capsule-a", "text-capsule-b") for routing in routing_names()]
 
@@ -71,7 +72,7 @@ def test_every_model_and_routing_as_onnx(name, routing, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "routing"), [c for c in COMBINATIONS if c[1] in (None, "dynamic", "em")])
+@pytest.mark.parametrize(("name", "routing"), [c for c in COMBINATIONS if c[0] in SMALL or c[1] in (None, "dynamic", "em")])
 def test_more_models_by_torch_export(name, routing, tmp_path):
     assert export_model(small(name, routing).eval(), tmp_path / "model.pt2", format="torch-export").difference <= 1e-5
 

@@ -1,4 +1,4 @@
-r"""What flows between capsule layers, and the two ways to bound a pose.
+r"""What flows between capsule layers, and the ways to bound a pose.
 
 A capsule is a pose (what the entity looks like) and an activation (whether it is there).
 """
@@ -106,3 +106,20 @@ def squash(poses: Tensor, squash_k: float = 1.0) -> Tensor:
     check_positive("squash_k", squash_k)
     norm = length(poses, keepdim=True)
     return poses * (norm / (squash_k + norm * norm))
+
+
+def squash_exponentially(poses: Tensor) -> Tensor:
+    r"""Shrink a vector to a length below 1, short ones hardly at all (Mazzia, Salvetti, Chiaberge 2021).
+
+    .. math:: squash'(s) = (1 - e^{-|s|}) \frac{s}{|s|}
+
+    which is 0 with zero gradient at s = 0. A short vector keeps its length, where :func:`squash` takes the square.
+
+    Args:
+        poses: (..., D).
+
+    Example:
+        >>> squash_exponentially(torch.tensor([3.0, 4.0]))
+        tensor([0.5960, 0.7946])
+    """
+    return -torch.expm1(-length(poses, keepdim=True)) * normalise(poses)
