@@ -97,6 +97,11 @@ def test_every_text_model_as_onnx(name, options, tmp_path):
     np.testing.assert_allclose(answers, eager(model, tokens, raw=False), atol=1e-4)
 
 
+def test_digamma_of_positive_numbers():
+    values = torch.logspace(-6, 7, 1000, dtype=torch.float64)
+    torch.testing.assert_close(export.digamma_of_positive(values), values.digamma(), rtol=1e-9, atol=1e-9)
+
+
 def test_every_text_model_is_exported_or_says_why_not(tmp_path):
     assert {name for name, _ in TEXTS} | {"text-bilstm"} == set(list_models("text"))
     with pytest.raises(ExportError, match="text-bilstm packs its sequences, which torch.export cannot follow"):
