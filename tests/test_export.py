@@ -72,7 +72,9 @@ def test_every_model_and_routing_as_onnx(name, routing, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "routing"), [c for c in COMBINATIONS if c[0] in SMALL or c[1] in (None, "dynamic", "em")])
+@pytest.mark.parametrize(
+    ("name", "routing"), [c for c in COMBINATIONS if c[0] in SMALL or c[1] in (None, "dynamic", "em")]
+)
 def test_more_models_by_torch_export(name, routing, tmp_path):
     assert export_model(small(name, routing).eval(), tmp_path / "model.pt2", format="torch-export").difference <= 1e-5
 

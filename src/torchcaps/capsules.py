@@ -76,6 +76,11 @@ def length(poses: Tensor, *, keepdim: bool = False) -> Tensor:
     return torch.linalg.vector_norm(poses, dim=-1, keepdim=keepdim)
 
 
+def least_length(dtype: torch.dtype) -> float:
+    """What divides nothing in this type: its square would underflow, and gradients by its inverse overflow."""
+    return 1e-150 if dtype == torch.float64 else 1e-19
+
+
 def normalise(poses: Tensor) -> Tensor:
     """s / |s| over the last axis, exactly; 0 with zero gradient where |s| is 0, or so small that 1 / |s| overflows.
 
@@ -84,7 +89,7 @@ def normalise(poses: Tensor) -> Tensor:
         tensor([0.6000, 0.8000])
     """
     norm = length(poses, keepdim=True)
-    is_zero = norm <= (1e-150 if poses.dtype == torch.float64 else 1e-19)  # the square would underflow
+    is_zero = norm <= least_length(poses.dtype)
     return torch.where(is_zero, torch.zeros_like(poses), poses / torch.where(is_zero, torch.ones_like(norm), norm))
 
 

@@ -57,7 +57,10 @@ EXPERIMENT = Experiment(
     source='V. Mazzia, F. Salvetti, M. Chiaberge, "Efficient-CapsNet: capsule network with self-attention routing", '
     "Scientific Reports 2021",
     data={"quick": "digits", "full": "mnist"},
-    takes={"quick": "about 3 minutes", "full": "about 5 minutes an epoch of one busy core, 80 a seed of the published network"},
+    takes={
+        "quick": "about 3 minutes",
+        "full": "about 5 minutes an epoch of one busy core, 80 a seed of the published network",
+    },
     rows=rows,
     remark="The published 99.84 % stand in the paper's table of ensembles, and the code its authors opened keeps the "
     "epoch that is best on the test digits. Ours is one network; its epoch is chosen on a tenth of the training digits, "
