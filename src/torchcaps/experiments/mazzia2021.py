@@ -63,6 +63,6 @@ EXPERIMENT = Experiment(
     },
     rows=rows,
     remark="The published 99.84 % stand in the paper's table of ensembles, and the code its authors opened keeps the "
-    "epoch that is best on the test digits. Ours is one network; its epoch is chosen on a tenth of the training digits, "
-    "the test digits are read once.",
+    "epoch that is best on the test digits. Ours is one network; its epoch is chosen on a tenth of the training "
+    "digits, the test digits are read once.",
 )
