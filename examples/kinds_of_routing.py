@@ -53,9 +53,8 @@ def evidence_rises() -> None:
     result = vb_routing(votes, torch.ones(1, IN_CAPSULES), beta_a=0.0, beta_u=0.0, num_iterations=5, return_trace=True)
     bounds = [-step.objective.item() for step in result.trace]
     print("variational Bayes, bound of the evidence:", " <= ".join(f"{bound:.2f}" for bound in bounds))
-    print(
-        f"variational Bayes: the parent whose votes lie together gets {result.coupling[0, :, 0].mean():.2f} of each child"
-    )
+    share = result.coupling[0, :, 0].mean()
+    print(f"variational Bayes: the parent whose votes lie together gets {share:.2f} of each child")
 
 
 def couplings_that_are_no_shares(children: Capsules) -> None:

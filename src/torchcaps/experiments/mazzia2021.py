@@ -40,14 +40,15 @@ def rows(scale: Scale, data: str) -> list[Row]:
 
 
 def _run(scale: Scale, data: str, model: str, options: dict[str, Any]) -> RunConfig:
-    recipe = RECIPE | ({"batch_size": 32, "ema": 0.99} if scale == "quick" else {})
+    recipe: dict[str, Any] = RECIPE | ({"batch_size": 32, "ema": 0.99} if scale == "quick" else {})
+    sizes: dict[str, Any] = dict(QUICK_SIZE) if scale == "quick" else {}
     return RunConfig(
         data=data,
         model=model,
         model_options=options,
         validation=HELD_OUT,
         training=TrainingConfig(epochs=EPOCHS[scale], augmentation=AUGMENTATION, **recipe),
-        **(QUICK_SIZE if scale == "quick" else {}),
+        **sizes,
     )
 
 

@@ -17,8 +17,8 @@ from torchcaps.votes.sharing import takes_old_name
 # With the margin loss and gradients through the couplings of three iterations EM learned nothing in two epochs of MNIST
 # (89.90 % error, seed 0); with the loss of its authors and couplings that are constants for the gradient it has 1.07 %.
 EM_OPTIONS = {"detach_couplings": True}
-# Other activations that are no lengths gain by that loss, too: after two epochs of 1,600 embedded digits variational Bayes
-# has 58.7 % of 1,000 others right with the margin loss and 96.9 % with this, Heinsen's routing 89.8 and 93.8 % (seed 0).
+# Other activations that are no lengths gain by that loss, too: after two epochs of 1,600 embedded digits variational
+# Bayes has 58.7 % of 1,000 others right with the margin loss and 96.9 % with this, Heinsen's 89.8 and 93.8 % (seed 0).
 
 # Of CapsNet-Small as it was saved before its decoder could be chosen; it had factorised transformations then.
 FORMER_DECODER: dict[str, Any] = {"decoder_hidden": [128, 256], "pose_scale": 1.0}
@@ -75,8 +75,8 @@ class VectorCapsNet(ImageModel):
         )
         if routing == "em":
             routing_options = EM_OPTIONS | (routing_options or {})
-        router = create_routing(routing, **(routing_options or {}))
-        if not router.activations_are_lengths and not multi_label:
+        class_routing = create_routing(routing, **(routing_options or {}))
+        if not class_routing.activations_are_lengths and not multi_label:
             self.default_loss = "spread"
         self.features, self.primary = features, primary
         positions = map_size(nn.Sequential(features, primary), self.padded_shape[1:])
@@ -85,7 +85,7 @@ class VectorCapsNet(ImageModel):
             num_classes,
             primary.out_size,
             class_size,
-            routing=router,
+            routing=class_routing,
             sharing=sharing,
             weight_std=weight_std,
         )

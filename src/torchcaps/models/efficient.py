@@ -42,13 +42,13 @@ class EfficientCapsNet(VectorCapsNet):
         pose_scale: float = 1.0,
     ) -> None:
         stem = efficient_stem(image_shape[0])
-        height, width = (max(size, self.least_size) for size in image_shape[1:])
+        height, width = map_size(stem, tuple(max(size, self.least_size) for size in image_shape[1:]))
         super().__init__(
             image_shape=image_shape,
             num_classes=num_classes,
             multi_label=multi_label,
             features=stem,
-            primary=DepthwisePrimaryCaps(16, 8, map_size(stem, (height, width))),
+            primary=DepthwisePrimaryCaps(16, 8, (height, width)),
             class_size=class_size,
             routing=routing,
             routing_options=routing_options,

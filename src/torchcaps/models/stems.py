@@ -42,6 +42,7 @@ def efficient_stem(in_channels: int) -> nn.Sequential:
     for out_channels, kernel, stride in ((32, 5, 1), (64, 3, 1), (64, 3, 1), (128, 3, 2)):
         convolution = nn.Conv2d(in_channels, out_channels, kernel, stride)
         nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
+        assert convolution.bias is not None
         nn.init.zeros_(convolution.bias)
         layers += [convolution, nn.ReLU(), BatchNorm2d(out_channels)]
         in_channels = out_channels
