@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,9 @@ from support.cases import conv_case, randn
 from torchcaps.capsules import Capsules
 from torchcaps.native import library
 from torchcaps.native.struct import EmOptionsStruct
-from torchcaps.routing import em_routing
+from torchcaps.routing import em_routing, heinsen_routing, self_routing, vb_routing
 from torchcaps.routing.competition import KINDS
-from torchcaps.routing.ops.em import EM
+from torchcaps.routing.ops.em import EM, EmKernelOptions, EmMapping
 from torchcaps.routing.ops.votes import lower
 from torchcaps.votes import ConvVotes
 
@@ -24,8 +25,21 @@ pytestmark = pytest.mark.skipif(library.why_not() is not None, reason=str(librar
 
 TESTS = Path(__file__).parents[1]
 BETAS = {"beta_a": 0.3, "beta_u": -0.2}
-# sharpness, inverse_temperatures, eps_var, damping, competition, activation, scale_by_mass, detach
-OPTIONS = ([0.05, 0.1, 0.15], [1.0, 1.0, 1.0], 1e-2, 0.0, 1, 0, True, False)
+MEMBERS = {
+    "em": partial(em_routing, **BETAS),
+    "em damped": partial(em_routing, damping=0.2, **BETAS),
+    "vb": partial(vb_routing, **BETAS),
+    "heinsen": partial(heinsen_routing, beta_use=0.3, beta_ignore=0.2),
+    "self": self_routing,
+}
+OPTIONS = EmKernelOptions(
+    mapping=EmMapping.MDL.value,
+    competition=1,
+    sharpness=[0.05, 0.1, 0.15],
+    inverse_temperatures=[1.0, 1.0, 1.0],
+    eps_var=1e-2,
+    scale_by_mass=True,
+)
 
 
 @pytest.fixture
@@ -42,9 +56,10 @@ def test_other_builds_and_poisoned_scratch(instruction_set):
         pytest.skip(f"no {instruction_set} build here")
     environment = os.environ | {"TORCHCAPS_ISA": instruction_set, "TORCHCAPS_POISON": "1"}
     chosen = "situations or matrix_capsules or masks or odd_sizes or float32 or threads or trace or damped or lanes"
+    files = [TESTS / "routing" / "em" / "test_fused.py", TESTS / "routing" / "ops" / "test_em.py"]
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", chosen]
     run = subprocess.run(
-        [*command, str(TESTS / "routing" / "em" / "test_fused.py")],
+        [*command, *map(str, files)],
         env=environment, capture_output=True, text=True, cwd=TESTS.parent,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout[-3000:]
@@ -52,12 +67,11 @@ def test_other_builds_and_poisoned_scratch(instruction_set):
 
 @pytest.mark.usefixtures("empty_is_nan")
 @pytest.mark.parametrize("competition", KINDS)
-@pytest.mark.parametrize("damping", [0.0, 0.2])
-def test_every_result_is_written(competition, damping):
+@pytest.mark.parametrize("routing", MEMBERS.values(), ids=MEMBERS)
+def test_every_result_is_written(competition, routing):
     case = conv_case(mask=True, window_mask=True)
     leaves = {name: leaf.requires_grad_() for name, leaf in case.leaves.items()}
-    options = {"competition": competition, "damping": damping}
-    result = em_routing(case.describe(**leaves), **BETAS, **options, backend="fused")
+    result = routing(case.describe(**leaves), competition=competition, backend="fused")
     gradients = torch.autograd.grad([x.sum() for x in result.capsules], list(leaves.values()))
     assert all(x.isfinite().all() for x in (*result.capsules, result.coupling, *gradients))
 
@@ -110,7 +124,7 @@ def test_tables_that_point_outside_are_refused(field, value):
     table.view(-1)[-1] = value
     betas = torch.zeros(votes.num_parents, dtype=torch.float64)
     with pytest.raises(RuntimeError, match="arguments it does not take"):
-        EM.forward(*votes._replace(**{field: table}), betas, betas, None, *OPTIONS, False)
+        EM.forward(*votes._replace(**{field: table}), betas, betas, None, None, None, *OPTIONS, False)
 
 
 def test_options_struct_has_the_size_of_the_kernel_side():
@@ -124,10 +138,23 @@ def test_scratch_can_be_released_between_calls():
     assert torch.equal(before, em_routing(votes, **BETAS, backend="fused").capsules.poses)
 
 
-@pytest.mark.parametrize(("place", "value"), [(3, 1.0), (3, -0.1), (3, float("nan")), (4, 3), (4, -1)])
-def test_options_outside_their_range_are_refused(place, value):
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *({"damping": value} for value in (1.0, -0.1, float("nan"))),
+        *({"competition": value} for value in (3, -1)),
+        *({"mapping": value} for value in (6, -1)),
+        {"mapping": EmMapping.MASS.value},  # of three iterations
+        {"mapping": EmMapping.HEINSEN.value},  # without worth and threshold
+        *(
+            {"mapping": EmMapping.VB.value, "prior": prior}
+            for prior in ([], [0, 1, 1, 20], [1, 1, 1, 3], [1, 1, -1, 20])
+        ),
+    ],
+    ids=str,
+)
+def test_options_outside_their_range_are_refused(bad):
     votes = kernel_votes()
     betas = torch.zeros(votes.num_parents, dtype=torch.float64)
-    options = [*OPTIONS[:place], value, *OPTIONS[place + 1 :]]
     with pytest.raises(RuntimeError, match="arguments it does not take"):
-        EM.forward(*votes, betas, betas, None, *options, False)
+        EM.forward(*votes, betas, betas, None, None, None, *OPTIONS._replace(**bad), False)

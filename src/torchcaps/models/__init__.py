@@ -3,6 +3,7 @@
 from torchcaps.models.base import ImageModel, Model, ModelOutput
 from torchcaps.models.baselines import BaselineCNN, NoRouting, SmallCNN
 from torchcaps.models.capsnet import CapsNet, CapsNetShared, CapsNetSmall
+from torchcaps.models.efficient import EfficientCapsNet
 from torchcaps.models.interests import ComiRecDR, ComiRecSA, Mind
 from torchcaps.models.matrix import MatrixCapsNet, MatrixCapsNetSmall, MatrixNoRouting
 from torchcaps.models.recommender import Recommender
@@ -20,6 +21,7 @@ __all__ = [
     "CapsNetSmall",
     "ComiRecDR",
     "ComiRecSA",
+    "EfficientCapsNet",
     "GRU4Rec",
     "ImageModel",
     "KimCNN",

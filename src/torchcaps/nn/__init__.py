@@ -8,8 +8,8 @@ from torchcaps.nn.interests import MultiInterest, label_aware_attention
 from torchcaps.nn.layer import CapsuleLayer
 from torchcaps.nn.noise import CapsuleNoise
 from torchcaps.nn.norm import BatchNorm2d, CapsuleNorm
-from torchcaps.nn.primary import PrimaryCaps, PrimaryMatrixCaps
-from torchcaps.nn.squash import Squash, squash
+from torchcaps.nn.primary import DepthwisePrimaryCaps, PrimaryCaps, PrimaryMatrixCaps
+from torchcaps.nn.squash import Squash, squash, squash_exponentially
 from torchcaps.nn.text import NgramCaps, PairEvidence, WordEvidence
 from torchcaps.routing import (
     AttentionRouting,
@@ -40,6 +40,7 @@ __all__ = [
     "ConvCaps2d",
     "ConvDecoder",
     "DenseCaps",
+    "DepthwisePrimaryCaps",
     "DigitCaps",
     "DynamicRouting",
     "EMRouting",
@@ -65,4 +66,5 @@ __all__ = [
     "create_routing",
     "label_aware_attention",
     "squash",
+    "squash_exponentially",
 ]
