@@ -4,6 +4,7 @@ A device that the package knows is a package of its own that registers its bodie
 DEVICES. Code from elsewhere calls `register_body`.
 """
 
+import os
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -11,7 +12,8 @@ from torch import Tensor
 
 from torchcaps.routing.problem import Problem
 
-DEVICES = ("torchcaps.native",)
+DEVICES = ("torchcaps.native", "torchcaps.gpu")
+INTERPRETED = ("torchcaps.gpu",)  # with TRITON_INTERPRET=1 the kernels of GPUs do the work of the CPU, for tests
 
 
 class Body(Protocol):
@@ -63,6 +65,17 @@ def find_body(family: str, device_type: str) -> Any:
     return _bodies[family, device_type]
 
 
+def backend_of(family: str, device_type: str) -> str | None:
+    """The backend whose kernels a body is of; None where there is no body."""
+    body = _bodies.get((family, device_type))
+    return None if body is None else getattr(body, "backend", "fused")
+
+
+def devices_of(backend: str) -> list[str]:
+    """The types of device for which a backend has kernels."""
+    return sorted({device for family, device in _bodies if backend_of(family, device) == backend})
+
+
 def why_no_body(family: str, device_type: str) -> str | None:
     """Why nothing does the work of a family on a type of device; None if something does."""
     if (family, device_type) in _bodies:
@@ -73,5 +86,5 @@ def why_no_body(family: str, device_type: str) -> str | None:
 
 def load_bodies() -> None:
     """Import what registers the bodies of this package."""
-    for name in DEVICES:
+    for name in INTERPRETED if os.environ.get("TRITON_INTERPRET") == "1" else DEVICES:
         import_module(name)
