@@ -86,22 +86,28 @@ struct Collected {
   }
 };
 
-// Sums what the workers collected, part(n) of worker n, and unpacks it: [transforms][vectors][count] registers ->
-// (transforms, J, count). To be called by all threads of a region.
+// Sums what the workers collected, part(n) of worker n, and unpacks it: [rows][vectors][count] registers ->
+// (rows, J, count). To be called by all threads of a region.
 template <class T, class Part>
-void write_transforms(const Votes<T>& votes, int vectors, int num_workers, int64_t count, Part&& part, T* target) {
+void write_rows(int64_t rows, int64_t parents, int vectors, int num_workers, int64_t count, Part&& part, T* target) {
   constexpr int width = Simd<T>::width;
 #pragma omp for schedule(static)
-  for (int64_t k = 0; k < votes.transforms; k++) {
+  for (int64_t k = 0; k < rows; k++) {
     for (int v = 0; v < vectors; v++) {
       for (int64_t e = 0; e < count; e++) {
         Vec<T> total{};
         for (int n = 0; n < num_workers; n++) total += part(n)[(k * vectors + v) * count + e];
-        for (int lane = 0; lane < width && v * width + lane < votes.parents; lane++)
-          target[(k * votes.parents + v * width + lane) * count + e] = total[lane];
+        for (int lane = 0; lane < width && v * width + lane < parents; lane++)
+          target[(k * parents + v * width + lane) * count + e] = total[lane];
       }
     }
   }
+}
+
+// The same for every transformation.
+template <class T, class Part>
+void write_transforms(const Votes<T>& votes, int vectors, int num_workers, int64_t count, Part&& part, T* target) {
+  write_rows<T>(votes.transforms, votes.parents, vectors, num_workers, count, part, target);
 }
 
 }  // namespace by_child

@@ -1,4 +1,4 @@
-// Exact backward of EM routing, all iterations unrolled; derivation in routing/em/README.md.
+// Exact backward of the EM family, all iterations unrolled; derivation in routing/em/README.md.
 //
 // For t = T-1 .. 1 one pass over the votes takes the couplings R and the gradients g of their logits, keeps both
 // as coefficients, and sums what the Gaussians of iteration t-1 receive. As every gradient of a vote is then a
@@ -7,6 +7,7 @@
 #include "child_gradients.h"
 #include "em_context.h"
 #include "em_gradient_steps.h"
+#include "em_mapping_gradient.h"
 
 namespace torchcaps {
 namespace em {
@@ -18,8 +19,10 @@ struct Gradients {
   T* activations;  // (B, I)
   T* weight;       // (transforms, J, K, D / R)
   T* bias;         // (transforms, J, D), or null
-  T* beta_a;       // (J)
+  T* beta_a;       // (J), or null like the betas
   T* beta_u;       // (J)
+  T* worth;        // (C, J), or null like the worth
+  T* threshold;    // (B, S, J)
   T* logits;       // (B, S, N, J) of the initial logits, or null where nobody asks for it
 };
 
@@ -32,6 +35,8 @@ class Backward {
         votes_(votes),
         options_(options),
         layout_(context_.layout),
+        mapping_(context_.mapping),
+        gradient_(mapping_, options, layout_, context_.inverse_mass),
         detached_(options.detach && options.iterations > 1),
         terms_(num_terms(detached_ ? 1 : options.iterations)),
         state_(state),
@@ -56,6 +61,8 @@ class Backward {
       worker.at_hand.take(context_.frame, layout_, context_.most_competing);
       for (Vec<T>*& records : worker.records) records = take(this->records());
       worker.beta = take(2 * layout_.vectors);
+      worker.totals = take(2 * layout_.vectors);
+      worker.worth = context_.worth ? take(options.worth_types * layout_.vectors) : nullptr;
       worker.collected.take(context_, true, true, votes.bias);
     }
   }
@@ -66,6 +73,7 @@ class Backward {
       context_.prepare();
       Worker& self = workers_[omp_get_thread_num()];
       std::fill(self.beta, self.beta + 2 * layout_.vectors, Vec<T>{});
+      if (self.worth) std::fill_n(self.worth, options_.worth_types * layout_.vectors, Vec<T>{});
       self.collected.clear(context_);
       context_.for_tiles(tile_, [this](const Team& team, int64_t first, int64_t last, int home) {
         descend(team, first, last, home);
@@ -77,8 +85,11 @@ class Backward {
       if (votes_.bias)
         write_transforms<T>(votes_, layout_.vectors, count, layout_.size,
                             [&](int n) { return workers_[n].collected.bias; }, gradients_.bias);
+      if (gradients_.worth)
+        write_rows<T>(options_.worth_types, votes_.parents, layout_.vectors, count, 1,
+                      [&](int n) { return workers_[n].worth; }, gradients_.worth);
 #pragma omp single
-      write_betas(count);
+      if (gradients_.beta_a) write_betas(count);
     }
   }
 
@@ -93,6 +104,8 @@ class Backward {
     Vec<T>* sums;          // [windows]: over the children this worker visits
     Vec<T>* records[3];    // of one window: iterations t, t - 1 and 0
     Vec<T>* beta;          // [2][vectors]: this worker's gradients of beta_a, beta_u
+    Vec<T>* worth;         // [C][vectors]: this worker's gradients of the worth, or null
+    Vec<T>* totals;        // [2][vectors]: what parents share, of the window at hand
     Responses<T> at_hand;
     Collected<T, Shape> collected;
     Bench<T> bench;
@@ -108,10 +121,9 @@ class Backward {
     for (int64_t w = mine; w < end; w++) receive(shared, self, first, w);
     for (int64_t t = options_.iterations - 1;; t--) {
       team.wait();
-      T total = 0;
       for (int64_t w = mine; w < end; w++) {
-        if (w == mine || w % votes_.windows == 0) total = mixing_total(shared, self, first, w, t);
-        prepare(shared, self, first, w, t, total);
+        if (w == mine || w % votes_.windows == 0 || !mapping_.totals_of_example()) total(shared, self, first, w, t);
+        prepare(shared, self, first, w, t);
       }
       team.wait();
       visit(team, first, last, shared, self, t);
@@ -156,7 +168,6 @@ class Backward {
     const Vec<T>* records = load_records(self, 0, first, w, options_.iterations - 1);
     const int64_t parents = (first * votes_.windows + w) * votes_.parents;
     for (int v = 0; v < layout_.vectors; v++) {
-      const Vec<T> activation = exp(log_activation(record(records, v)));
       Vec<T> grad_activation{}, grad_logit{};
       for (int h = 0; h < layout_.size; h++) arriving.mean[v * layout_.size + h] = Vec<T>{};
       for (int lane = 0; lane < Simd<T>::width && v * Simd<T>::width + lane < votes_.parents; lane++) {
@@ -166,72 +177,65 @@ class Backward {
         for (int h = 0; h < layout_.size; h++)
           arriving.mean[v * layout_.size + h][lane] = out_poses_[parent * layout_.size + h];
       }
-      arriving.log_activation[v] = grad_activation * activation;
-      arriving.logit[v] = grad_logit;
+      gradient_.receive(record(records, v), grad_activation, grad_logit, arriving.log_weight[v], arriving.logit[v]);
     }
     std::fill(arriving.variance, arriving.variance + layout_.entries(), Vec<T>{});
   }
 
-  Vec<T> log_activation(const Record<T>& record) const {
-    return options_.activation == EmOptions<T>::mixing ? record.logit() : log_sigmoid<T>(record.logit());
+  // One register of what the forward kept of window w.
+  Vec<T> kept(int64_t first, int64_t w, int64_t t, int v, int64_t place) const {
+    const int64_t example = first + w / votes_.windows, window = w % votes_.windows;
+    const int64_t start = record_place(layout_, example, t, options_.iterations, window);
+    return load(state_ + (start + v * record_registers(layout_) + place) * Simd<T>::width);
   }
 
-  // d log(total mass) / d mass times what arrives at all log activations of the example of window w.
-  T mixing_total(const Worker& shared, Worker& self, int64_t first, int64_t w, int64_t t) const {
-    if (options_.activation != EmOptions<T>::mixing) return 0;
-    const int64_t start = w / votes_.windows * votes_.windows;
-    Vec<T> mass{}, arrived{};
-    for (int64_t k = start; k < start + votes_.windows; k++) {
-      const Vec<T>* records = load_records(self, 0, first, k, t);
-      const Arriving<T> arriving(shared.arriving + k * Arriving<T>::registers(layout_), layout_);
-      for (int v = 0; v < layout_.vectors; v++) {
-        mass += real_lanes(record(records, v).mass(), v);
-        arrived += arriving.log_activation[v];
-      }
-    }
-    const T total = sum_lanes<T>(mass);
-    return total < T(smallest_mass) ? T(0) : sum_lanes<T>(arrived) / total;
-  }
-
-  Vec<T> real_lanes(Vec<T> x, int v) const {
-    for (int lane = 0; lane < Simd<T>::width; lane++)
-      if (v * Simd<T>::width + lane >= votes_.parents) x[lane] = 0;
-    return x;
+  // What the parents of window w lose through what they share with others of the example.
+  void total(const Worker& shared, Worker& self, int64_t first, int64_t w, int64_t t) const {
+    const int64_t window = w % votes_.windows, start = w - window, logit = 2 * layout_.size, mass = logit + 2;
+    const auto arriving = [&](int64_t other) {
+      return Arriving<T>(shared.arriving + (start + other) * Arriving<T>::registers(layout_), layout_);
+    };
+    gradient_.total(
+        first + w / votes_.windows, window,
+        [&](int64_t other, int v) { return kept(first, start + other, t, v, mass); },
+        [&](int64_t other, int v) { return kept(first, start + other, t, v, logit); },
+        [&](int64_t other, int v) { return arriving(other).log_weight[v]; },
+        [&](int64_t other, int v) { return arriving(other).logit[v]; }, self.totals, self.totals + layout_.vectors);
   }
 
   // Turns what arrives at the Gaussians of iteration t into the response of its M-step, and notes the lines of
   // iteration t; fills the Gaussians of iteration t - 1.
-  void prepare(Worker& shared, Worker& self, int64_t first, int64_t w, int64_t t, T total) const {
+  void prepare(Worker& shared, Worker& self, int64_t first, int64_t w, int64_t t) const {
     const int64_t example = first + w / votes_.windows;
     const int size = layout_.size;
-    const T least = T(smallest_mass), epsilon = T(options_.variance_epsilon);
+    const T epsilon = mapping_.epsilon();
     const T old_share = T(options_.damping), new_share = T(1 - options_.damping);
     const T stretch = T(options_.damping / (1 - options_.damping));
     const Vec<T>* now = load_records(self, 0, first, w, t);
     const Vec<T>* start = load_records(self, 2, first, w, 0);
     const Gaussians<T> gaussians(shared.gaussians + w * Gaussians<T>::registers(layout_), layout_);
-    prepare_gaussians(votes_, options_, layout_, load_records(self, 1, first, w, t > 0 ? t - 1 : 0), gaussians);
+    prepare_gaussians(votes_, layout_, load_records(self, 1, first, w, t > 0 ? t - 1 : 0), gaussians);
     const Arriving<T> arriving(shared.arriving + w * Arriving<T>::registers(layout_), layout_);
     const Response<T> response(shared.responses + w * Response<T>::registers(layout_), layout_);
     for (int v = 0; v < layout_.vectors; v++) {
       const Record<T> found = record(now, v);
-      Vec<T> grad_mass, per_precision;  // the gradient of a variance gets per_precision / variance
-      spend_activation(self, found, arriving, v, example, t, total, grad_mass, per_precision);
+      const Spent<T> spent = gradient_.spend(found, arriving.log_weight[v], arriving.logit[v], v, example, t,
+                                             self.totals[v], self.beta[v], self.beta[layout_.vectors + v]);
       const Vec<T> mass = found.mass(), zero{};
-      const auto starved = mass < least;
-      const Vec<T> inverse = T(1) / (starved ? zero + least : mass);
-      const Vec<T> missing = starved ? T(1) - mass * inverse : zero;  // a starved mean is drawn towards 0
-      Vec<T> constant = grad_mass;
+      const Divisors<T> divisors = mapping_.divisors(mass);
+      const auto starved = divisors.starved;
+      const Vec<T> missing = starved ? T(1) - mass * divisors.of_mean : zero;  // a starved mean is drawn towards 0
+      Vec<T> constant = spent.mass;
       for (int h = v * size; h < (v + 1) * size; h++) {
         const Vec<T> mean = found.mean()[h - v * size], variance = found.variance()[h - v * size];
-        const Vec<T> grad_variance = arriving.variance[h] + per_precision / variance;
+        const Vec<T> grad_variance = arriving.variance[h] + spent.precision / variance;
         Vec<T> grad_mean = arriving.mean[h], lag{};  // of the damped mean behind the new one
         if (options_.damping > 0) {
           lag = stretch * (mean - (t > 0 ? gaussians.mean[h] : zero));
           grad_mean -= T(2) * grad_variance * lag;
         }
-        Vec<T> linear = inverse * (grad_mean - T(2) * grad_variance * mean * missing);
-        const Vec<T> quadratic = inverse * grad_variance;
+        Vec<T> linear = divisors.of_mean * (grad_mean - T(2) * grad_variance * mean * missing);
+        const Vec<T> quadratic = divisors.of_variance * grad_variance;
         if (options_.damping > 0) {
           // the rest belongs to the mean of iteration t - 1, and waits here for what its E-step brings
           arriving.mean[h] = old_share * (grad_mean - T(2) * grad_variance * mean * missing);
@@ -245,8 +249,17 @@ class Backward {
         if (!detached_)
           note_lines(shared, gaussians, record(start, v).mean()[h - v * size], mean, linear, quadratic, w, h, t);
       }
-      response.constant[v] = real_lanes(constant, v);
+      response.constant[v] = mapping_.real_lanes(constant, v);
+      response.logit[v] = spent.logit;
+      if (gradients_.threshold) write_threshold(example, w % votes_.windows, v, t, spent.logit);
     }
+  }
+
+  // A threshold takes part in every iteration that has gradients.
+  void write_threshold(int64_t example, int64_t window, int v, int64_t t, Vec<T> logit) const {
+    T* const target = gradients_.threshold + (example * votes_.windows + window) * votes_.parents + v * Simd<T>::width;
+    for (int lane = 0; lane < Simd<T>::width && v * Simd<T>::width + lane < votes_.parents; lane++)
+      target[lane] = logit[lane] + (t + 1 < options_.iterations ? target[lane] : T(0));
   }
 
   void note_lines(Worker& shared, const Gaussians<T>& before, Vec<T> start, Vec<T> mean, Vec<T> linear,
@@ -258,35 +271,6 @@ class Backward {
     if (t == 0) return;
     m_step[2] = -before.precision[h];
     m_step[3] = before.precision[h] * (before.mean[h] - start);
-  }
-
-  // From the gradients of log a and of its logit to those of mass, variance and betas.
-  void spend_activation(Worker& self, const Record<T>& found, const Arriving<T>& arriving, int v, int64_t example,
-                        int64_t t, T total, Vec<T>& grad_mass, Vec<T>& per_precision) const {
-    const Vec<T> mass = found.mass(), zero{}, arrived = arriving.log_activation[v];
-    if (options_.activation == EmOptions<T>::mixing) {
-      const auto starved = mass < T(smallest_mass);
-      grad_mass = (starved ? zero : arrived / (starved ? zero + T(1) : mass)) - total;
-      per_precision = zero;
-      return;
-    }
-    const Vec<T> grad_logit = arrived * sigmoid<T>(-found.logit()) + arriving.logit[v];
-    const Vec<T> grad_bracket = T(options_.sharpness[t]) * grad_logit;
-    self.beta[v] += grad_bracket;
-    if (options_.activation == EmOptions<T>::entropy) {
-      self.beta[layout_.vectors + v] -= grad_bracket;
-      grad_mass = zero;
-      per_precision = T(-0.5) * grad_bracket;
-      return;
-    }
-    Vec<T> description{};  // cost = description * mass
-    for (int h = 0; h < layout_.size; h++) description += T(0.5) * log(found.variance()[h]);
-    for (int lane = 0; lane < Simd<T>::width && v * Simd<T>::width + lane < votes_.parents; lane++)
-      description[lane] += layout_.size * options_.beta_u[v * Simd<T>::width + lane];
-    const Vec<T> grad_cost = -grad_bracket * context_.inverse_mass[example];
-    self.beta[layout_.vectors + v] += T(layout_.size) * mass * grad_cost;
-    grad_mass = grad_cost * description;
-    per_precision = T(0.5) * grad_cost * mass;
   }
 
   void visit(const Team& team, int64_t first, int64_t last, Worker& shared, Worker& self, int64_t t) {
@@ -324,6 +308,7 @@ class Backward {
               shared.responses + (base + sights[k].window) * Response<T>::registers(layout_), layout_);
           respond<Block, T>(bench.delta + k * Block * layout_.entries(), window, layout_.vectors, layout_.size,
                             self.at_hand.response + k * Block * layout_.vectors);
+          if (context_.worth) respond_worth<Block>(self, window, sights[k], k, offset);
         }
         T totals[Block];
         self.at_hand.template sum<Block>(bench, layout_.vectors, count, totals);
@@ -342,6 +327,22 @@ class Backward {
         }
       });
     });
+  }
+
+  // What it is worth to use the children of a block in window k joins their responses, and gets its gradients.
+  template <int Block>
+  void respond_worth(Worker& self, const Response<T>& window, const Sight& sight, int k, int offset) const {
+    for (int m = 0; m < Block; m++) {
+      const int64_t slot = sight.slot + offset + m;
+      const T activation = self.bench.children[offset + m].activation;
+      const Vec<T>* worth = context_.worth_of(slot);
+      Vec<T>* grad_worth = self.worth + (worth - context_.worth);
+      for (int v = 0; v < layout_.vectors; v++) {
+        const int at = (k * Block + m) * layout_.vectors + v;
+        self.at_hand.response[at] += window.logit[v] * worth[v];
+        grad_worth[v] += window.logit[v] * self.bench.coupling[at] * activation;
+      }
+    }
   }
 
   // The responses of window k become gradients of logits; these and R a are kept as coefficients.
@@ -374,7 +375,7 @@ class Backward {
     const Gaussians<T> gaussians(shared.gaussians + w * Gaussians<T>::registers(layout_), layout_);
     const Arriving<T> arriving(shared.arriving + w * Arriving<T>::registers(layout_), layout_);
     for (int v = 0; v < layout_.vectors; v++) {
-      arriving.log_activation[v] = sums.mass[v];
+      arriving.log_weight[v] = sums.mass[v];
       arriving.logit[v] = Vec<T>{};
       for (int h = v * layout_.size; h < (v + 1) * layout_.size; h++) {
         const Vec<T> precision = gaussians.precision[h];
@@ -439,6 +440,7 @@ class Backward {
               bench, sights[k], offset, shared.gaussians + w * Gaussians<T>::registers(layout_), delta);
           respond<Block, T>(delta, window, layout_.vectors, layout_.size,
                             self.at_hand.response + k * Block * layout_.vectors);
+          if (context_.worth) respond_worth<Block>(self, window, sights[k], k, offset);
         }
         T totals[Block];
         self.at_hand.template sum<Block>(bench, layout_.vectors, count, totals);
@@ -500,6 +502,7 @@ class Backward {
           Vec<T>* delta = bench.delta + k * Block * layout_.entries();
           respond<Block, T>(delta, window, layout_.vectors, layout_.size,
                             self.at_hand.response + k * Block * layout_.vectors);
+          if (context_.worth) respond_worth<Block>(self, window, sights[k], k, offset);
           m_step_gradients<Block, T>(bench.coupling + k * Block * layout_.vectors, activations, window,
                                      layout_.vectors, layout_.size, delta);
         }
@@ -536,6 +539,13 @@ class Backward {
     for (int m = 0; m < Block; m++) {
       responses[offset + m] += T(0.5) * doubled[m];
       for (int v = 0; v < layout_.vectors; v++) responses[offset + m] += window.constant[v];
+      if (!context_.worth) continue;
+      const Vec<T>* worth = context_.worth_of(sight.slot + offset + m);
+      Vec<T>* grad_worth = self.worth + (worth - context_.worth);
+      for (int v = 0; v < layout_.vectors; v++) {
+        responses[offset + m] += window.logit[v] * worth[v];
+        grad_worth[v] += window.logit[v] * bench.coupling[m * layout_.vectors + v];
+      }
     }
   }
 
@@ -574,6 +584,8 @@ class Backward {
   const Votes<T>& votes_;
   const EmOptions<T>& options_;
   const Layout<T>& layout_;
+  const Mapping<T>& mapping_;
+  const MappingGradient<T> gradient_;
   const bool detached_;
   const int terms_;
   const T *state_, *out_poses_, *out_activations_, *out_logits_;
@@ -588,6 +600,8 @@ int backward(const Votes<T>* votes, const EmOptions<T>* options, const T* state,
   return guarded([&] {
     check(*votes, *options);
     require(state && out_poses && out_activations && (!votes->bias || gradients.bias));
+    require(!options->beta_a == !gradients.beta_a && !options->beta_u == !gradients.beta_u);
+    require(!options->worth == !gradients.worth && !options->threshold == !gradients.threshold);
     with_shape(*votes, [&](auto shape) {
       using Shape = std::remove_pointer_t<decltype(shape)>;
       Backward<T, Shape>(*votes, *options, threads, state, out_poses, out_activations, out_logits, gradients).run();
@@ -605,18 +619,20 @@ TORCHCAPS_EXPORT int torchcaps_em_backward_f32(const torchcaps::Votes<float>* vo
                                                const torchcaps::EmOptions<float>* options, const float* state,
                                                const float* out_poses, const float* out_activations,
                                                const float* out_logits, float* poses, float* activations,
-                                               float* weight, float* bias, float* beta_a, float* beta_u,
-                                               float* logits, int threads) {
+                                               float* weight, float* bias, float* beta_a, float* beta_u, float* worth,
+                                               float* threshold, float* logits, int threads) {
   return torchcaps::em::backward<float>(votes, options, state, out_poses, out_activations, out_logits,
-                                        {poses, activations, weight, bias, beta_a, beta_u, logits}, threads);
+                                        {poses, activations, weight, bias, beta_a, beta_u, worth, threshold, logits},
+                                         threads);
 }
 
 TORCHCAPS_EXPORT int torchcaps_em_backward_f64(const torchcaps::Votes<double>* votes,
                                                const torchcaps::EmOptions<double>* options, const double* state,
                                                const double* out_poses, const double* out_activations,
                                                const double* out_logits, double* poses, double* activations,
-                                               double* weight, double* bias, double* beta_a, double* beta_u,
-                                               double* logits, int threads) {
+                                               double* weight, double* bias, double* beta_a, double* beta_u, double* worth,
+                                               double* threshold, double* logits, int threads) {
   return torchcaps::em::backward<double>(votes, options, state, out_poses, out_activations, out_logits,
-                                         {poses, activations, weight, bias, beta_a, beta_u, logits}, threads);
+                                         {poses, activations, weight, bias, beta_a, beta_u, worth, threshold, logits},
+                                         threads);
 }

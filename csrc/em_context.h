@@ -1,6 +1,6 @@
 // What forward, backward and couplings of EM routing share: first couplings, the E-step.
 #pragma once
-#include "em_steps.h"
+#include "em_mapping.h"
 
 namespace torchcaps {
 namespace em {
@@ -12,18 +12,25 @@ struct Context : ChildContext<T, Shape> {
   using Base::votes, Base::weight_of;
   const EmOptions<T>& options;
   T* const inverse_mass;  // [B]: costs are multiplied by it
+  Vec<T>* const worth;    // [C][vectors], or null
+  const Mapping<T> mapping;
 
   Context(const Votes<T>& votes, const EmOptions<T>& options, int threads)
       : Base(votes, options.competition, options.initial_logits, threads),
         options(options),
-        inverse_mass(this->frame.template take<T>(votes.examples)) {}
+        inverse_mass(this->frame.template take<T>(votes.examples)),
+        worth(options.worth ? this->frame.template take<Vec<T>>(options.worth_types * layout.vectors) : nullptr),
+        mapping(votes, options, layout, inverse_mass) {}
 
   // To be called by all threads of a region.
   void prepare() const {
 #pragma omp for schedule(static) nowait
     for (int64_t b = 0; b < votes.examples; b++) inverse_mass[b] = options.scale_by_mass ? 1 / mean_mass(b) : T(1);
+    if (worth) pack_transforms<T>(options.worth, options.worth_types, votes.parents, 1, layout.vectors, worth);
     this->pack();
   }
+
+  const Vec<T>* worth_of(int64_t slot) const { return worth + slot % options.worth_types * layout.vectors; }
 
   // The mass a parent of an example has on average under the first couplings, if every child has activation 1.
   T mean_mass(int64_t example) const {
@@ -96,13 +103,23 @@ struct Context : ChildContext<T, Shape> {
 template <class T>
 void check(const Votes<T>& votes, const EmOptions<T>& options) {
   torchcaps::check(votes);
-  require(options.beta_a && options.beta_u);
+  using Options = EmOptions<T>;
+  require(options.mapping >= Options::mdl && options.mapping <= Options::mass);
+  const bool vb = options.mapping == Options::vb, heinsen = options.mapping == Options::heinsen;
+  if (options.mapping == Options::mdl || options.mapping == Options::entropy || vb)
+    require(options.beta_a && options.beta_u);
+  require(heinsen == (options.worth && options.threshold));
+  if (heinsen) require(options.worth_types >= 1 && votes.slots % options.worth_types == 0);
+  if (vb) {
+    require(options.prior_alpha > 0 && options.prior_kappa > 0 && options.prior_psi > 0 && options.damping == 0);
+    require(options.prior_nu > double(votes.vote_size() - 1));
+  }
   require(options.sharpness && options.iterations >= 1 && options.variance_epsilon > 0);
+  if (options.mapping == Options::mass) require(options.iterations == 1);  // its Gaussians have no weights
   require(options.inverse_temperature);
   for (int64_t t = 0; t < options.iterations; t++) require(options.inverse_temperature[t] > 0);
   require(options.damping >= 0 && options.damping < 1);
   require(options.competition >= 0 && options.competition <= 2);
-  require(options.activation >= 0 && options.activation <= 2);
   // Inner loops number what one window needs (the lines of the backward are most), a pose and a weight with int.
   const int64_t padded_parents = votes.parents + Simd<T>::width;
   require(votes.pose_size() <= largest_number && votes.inner * votes.outer <= largest_number);

@@ -51,7 +51,7 @@ class Couplings {
       const int64_t registers = layout_.vectors * record_registers(layout_);
       std::memcpy(self.records, state_ + at * Simd<T>::width, registers * sizeof(Vec<T>));
       const Gaussians<T> gaussians(self.gaussians + window * Gaussians<T>::registers(layout_), layout_);
-      prepare_gaussians(votes_, context_.options, layout_, self.records, gaussians);
+      prepare_gaussians(votes_, layout_, self.records, gaussians);
     }
     T likelihood = 0;
     for (const Unit& unit : context_.plan.units) likelihood += write_unit(self, unit, example);
@@ -63,7 +63,8 @@ class Couplings {
     Bench<T>& bench = self.bench;
     const int num_sights = context_.look(unit, example, bench);
     const int64_t logs = context_.position ? votes_.parents : 1;  // that one E-step adds up
-    const T normaliser = T(0.5 * layout_.size * std::log(2 * M_PI)) * T(logs);
+    const bool is_density = context_.options.mapping != EmOptions<T>::vb;  // else an expected log-density, without pi
+    const T normaliser = is_density ? T(0.5 * layout_.size * std::log(2 * M_PI)) * T(logs) : T(0);
     T likelihood = 0;
     for (int m = 0; m < unit.count; m++) {
       if (!bench.children[m].votes) continue;
@@ -117,7 +118,8 @@ int couplings(const Votes<T>* votes, const EmOptions<T>* options, const T* state
 // Couplings R (B, S, N, J) that iteration `iteration` of the M-step used, 0 where there is no vote; `iteration` may
 // be T: those an E-step after the last M-step would give. Either result may be null. `likelihood` (B) is the sum
 // over children of a_i / T log sum_j (a_j p_ij)^T under the Gaussians and the inverse temperature T of iteration - 1
-// (0 for iteration 0), j the parents that compete; under position competition one log for each type.
+// (0 for iteration 0), j the parents that compete; under position competition one log for each type. For vb rho_ij takes
+// the place of a_j p_ij.
 TORCHCAPS_EXPORT int torchcaps_em_coupling_f32(const torchcaps::Votes<float>* votes,
                                                const torchcaps::EmOptions<float>* options, const float* state,
                                                int64_t iteration, float* coupling, float* likelihood, int threads) {

@@ -1,14 +1,10 @@
-// Forward of EM routing. One pass over the votes per iteration: the E-step of the previous Gaussians and the
+// Forward of the EM family. One pass over the votes per iteration: the E-step of the previous Gaussians and the
 // sums of the next M-step, measured from the previous means so that variances do not cancel.
 #include "em_context.h"
 
 namespace torchcaps {
 namespace em {
 namespace {
-
-// A variance is taken again, from the new mean, where old and new mean differ by more than this many variances.
-template <class T>
-constexpr T recentre_limit = sizeof(T) == 4 ? T(50) : T(1e6);
 
 template <class T, class Shape>
 class Forward {
@@ -19,6 +15,7 @@ class Forward {
         votes_(votes),
         options_(options),
         layout_(context_.layout),
+        mapping_(context_.mapping),
         poses_(poses),
         activations_(activations),
         logits_(logits),
@@ -33,6 +30,7 @@ class Forward {
       worker.records = take(windows * records());
       worker.origin = take(windows * layout_.entries());
       worker.sums = take(windows * Sums<T>::registers(layout_));
+      worker.totals = take(layout_.vectors);
       worker.again = context_.frame.template take<uint8_t>(windows);
       worker.bench.take(context_.frame, layout_, context_.plan.most_sights, context_.most_competing);
     }
@@ -56,6 +54,7 @@ class Forward {
     Vec<T>* origin;     // [windows][vectors][D]: the new mean, where the votes are measured from again
     uint8_t* again;     // [windows]: the variance has to be taken again
     Vec<T>* sums;       // [windows]: over the children this worker visits
+    Vec<T>* totals;     // [vectors]: what parents share, of the window this worker concludes
     Bench<T> bench;
   };
 
@@ -85,10 +84,10 @@ class Forward {
         }
         team.wait();
       }
-      T log_total = 0;
+      Vec<T>* const totals = self_of(team, shared).totals;
       for (int64_t w = mine; w < end; w++) {
-        if (w == mine || w % votes_.windows == 0) log_total = log_total_mass(shared, w);
-        conclude(shared, first, w, t, log_total);
+        if (w == mine || w % votes_.windows == 0 || !mapping_.totals_of_example()) total(shared, first, w, totals);
+        conclude(shared, first, w, t, totals);
       }
     }
   }
@@ -150,9 +149,17 @@ class Forward {
           }
           const Sums<T> sums(self.sums + w * Sums<T>::registers(layout_), layout_);
           accumulate<Block, T>(delta, weight, layout_.vectors, layout_.size, sums);
+          if (context_.worth) weigh_worth<Block>(sights[k].slot + offset, weight, sums);
         }
       });
     });
+  }
+
+  template <int Block>
+  void weigh_worth(int64_t slot, const Vec<T>* weight, const Sums<T>& sums) const {
+    const Vec<T>* worth[Block];
+    for (int m = 0; m < Block; m++) worth[m] = context_.worth_of(slot + m);
+    accumulate_worth<Block, T>(worth, weight, layout_.vectors, sums.worth);
   }
 
   // r = R a of the first iteration.
@@ -177,47 +184,31 @@ class Forward {
     const Sums<T> sums(shared.sums + w * Sums<T>::registers(layout_), layout_);
     const Vec<T>* centre = shared.gaussians + w * Gaussians<T>::registers(layout_);
     Vec<T>* origins = shared.origin + w * layout_.entries();
-    const T least = T(smallest_mass), epsilon = T(options_.variance_epsilon);
-    const T old_share = T(options_.damping), new_share = T(1 - options_.damping);
-    const Vec<T> zero{}, one = zero + T(1);
     bool far = false;
     for (int v = 0; v < layout_.vectors; v++) {
       const Record<T> record = record_at(shared, w, v);
-      const Vec<T> mass = sums.mass[v];
-      const auto starved = mass < least;
-      const Vec<T> inverse = T(1) / (starved ? zero + least : mass);
-      const Vec<T> share = starved ? mass * inverse : one;  // sum of r / max(mass, least)
-      record.mass() = mass;
+      const Vec<T> mass = record.mass() = sums.mass[v];
+      const Divisors<T> divisors = mapping_.divisors(mass);
+      record.logit() = sums.worth[v];
       for (int h = 0; h < layout_.size; h++) {
         const int at = v * layout_.size + h;
-        const Vec<T> origin = again ? origins[at] : centre[at];
-        const Vec<T> first = sums.first[at] * inverse;
-        Vec<T> move = first - origin * (one - share);
-        Vec<T> mean = origin + move;
-        if (options_.damping > 0) {
-          mean = new_share * mean + old_share * (t > 0 ? centre[at] : zero);
-          move = mean - origin;
-        }
-        const Vec<T> spread = sums.second[at] * inverse - move * (first + first - move * share);
-        const Vec<T> variance = max(spread, zero) + epsilon;
-        record.mean()[h] = mean;
-        record.variance()[h] = variance;
+        const Moments<T> found = mapping_.fit(divisors, mass, sums.first[at], sums.second[at],
+                                              again ? origins[at] : centre[at], t > 0 ? centre[at] : Vec<T>{});
+        record.mean()[h] = found.mean;
+        record.variance()[h] = found.variance;
         if (again) continue;
-        origins[at] = mean;
-        const auto harmed = (move * move > recentre_limit<T> * variance) & ~starved;
-        for (int lane = 0; lane < Simd<T>::width; lane++) far |= harmed[lane] != 0;
+        origins[at] = found.mean;
+        for (int lane = 0; lane < Simd<T>::width; lane++) far |= found.far[lane] != 0;
       }
     }
     return far;
   }
 
-  // Activations of a window; then its results, and the Gaussians of the next E-step.
-  void conclude(Worker& shared, int64_t first, int64_t w, int64_t t, T log_total) {
+  // Weights and activations of a window; then its results, and the Gaussians of the next E-step.
+  void conclude(Worker& shared, int64_t first, int64_t w, int64_t t, const Vec<T>* totals) {
     const int64_t example = first + w / votes_.windows, window = w % votes_.windows;
-    for (int v = 0; v < layout_.vectors; v++) {
-      const Record<T> record = record_at(shared, w, v);
-      record.logit() = activation_logit(record, v, example, t, log_total);
-    }
+    for (int v = 0; v < layout_.vectors; v++)
+      mapping_.conclude(record_at(shared, w, v), v, example, window, t, totals[v]);
     Vec<T>* records = shared.records + w * this->records();
     if (state_) {
       T* target = state_ + record_place(layout_, example, t, options_.iterations, window) * Simd<T>::width;
@@ -225,50 +216,23 @@ class Forward {
     }
     if (t + 1 < options_.iterations) {
       const Gaussians<T> gaussians(shared.gaussians + w * Gaussians<T>::registers(layout_), layout_);
-      prepare_gaussians(votes_, options_, layout_, records, gaussians);
+      prepare_gaussians(votes_, layout_, records, gaussians);
     } else {
       write_results(shared, example * votes_.windows + window, w);
     }
   }
 
-  // Of the example that window w belongs to (needed for mixing alone).
-  T log_total_mass(const Worker& shared, int64_t w) const {
-    if (options_.activation != EmOptions<T>::mixing) return 0;
-    const int64_t start = w / votes_.windows * votes_.windows;
-    Vec<T> total{};
-    for (int64_t k = start; k < start + votes_.windows; k++)
-      for (int v = 0; v < layout_.vectors; v++) total += real_mass(record_at(shared, k, v), v);
-    return std::log(std::max(sum_lanes<T>(total), T(smallest_mass)));
-  }
-
-  // The uniform first coupling puts mass into padding lanes as well.
-  Vec<T> real_mass(const Record<T>& record, int v) const {
-    Vec<T> mass = record.mass();
-    for (int lane = 0; lane < Simd<T>::width; lane++)
-      if (v * Simd<T>::width + lane >= votes_.parents) mass[lane] = 0;
-    return mass;
-  }
-
-  Vec<T> activation_logit(const Record<T>& record, int v, int64_t example, int64_t t, T log_total) const {
-    const Vec<T> mass = record.mass();
-    if (options_.activation == EmOptions<T>::mixing) return log(max(mass, mass * T(0) + T(smallest_mass))) - log_total;
-    Vec<T> half_log_variance{}, beta_a{}, beta_u{};
-    for (int h = 0; h < layout_.size; h++) half_log_variance += T(0.5) * log(record.variance()[h]);
-    for (int lane = 0; lane < Simd<T>::width && v * Simd<T>::width + lane < votes_.parents; lane++) {
-      beta_a[lane] = options_.beta_a[v * Simd<T>::width + lane];
-      beta_u[lane] = options_.beta_u[v * Simd<T>::width + lane];
-    }
-    const T sharpness = T(options_.sharpness[t]);
-    if (options_.activation == EmOptions<T>::entropy) return sharpness * (beta_a - beta_u - half_log_variance);
-    const Vec<T> cost = (T(layout_.size) * beta_u + half_log_variance) * mass;
-    return sharpness * (beta_a - cost * context_.inverse_mass[example]);
+  // What the parents of window w share with others of its example.
+  void total(const Worker& shared, int64_t first, int64_t w, Vec<T>* totals) const {
+    const int64_t window = w % votes_.windows, start = w - window;
+    mapping_.total(first + w / votes_.windows, window,
+                   [&](int64_t other, int v) { return record_at(shared, start + other, v).mass(); }, totals);
   }
 
   void write_results(const Worker& shared, int64_t target, int64_t w) const {
     for (int v = 0; v < layout_.vectors; v++) {
       const Record<T> record = record_at(shared, w, v);
-      const bool mixing = options_.activation == EmOptions<T>::mixing;
-      const Vec<T> activation = mixing ? exp(record.logit()) : sigmoid<T>(record.logit());
+      const Vec<T> activation = mapping_.activation(record);
       for (int lane = 0; lane < Simd<T>::width && v * Simd<T>::width + lane < votes_.parents; lane++) {
         const int64_t parent = target * votes_.parents + v * Simd<T>::width + lane;
         activations_[parent] = activation[lane];
@@ -288,6 +252,7 @@ class Forward {
   const Votes<T>& votes_;
   const EmOptions<T>& options_;
   const Layout<T>& layout_;
+  const Mapping<T>& mapping_;
   T *poses_, *activations_, *logits_, *state_;
   std::vector<Worker> workers_;
   int64_t tile_;
@@ -310,7 +275,7 @@ int forward(const Votes<T>* votes, const EmOptions<T>* options, T* poses, T* act
 }  // namespace torchcaps
 
 // Poses (B, S, J, D), activations and their logits (B, S, J; for mixing log a) and, if wanted, the state
-// (B, T, S, vectors, 2 D + 2, lanes).
+// (B, T, S, vectors, 2 D + 3, lanes).
 TORCHCAPS_EXPORT int torchcaps_em_forward_f32(const torchcaps::Votes<float>* votes,
                                               const torchcaps::EmOptions<float>* options, float* poses,
                                               float* activations, float* logits, float* state, int threads) {

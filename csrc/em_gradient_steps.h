@@ -22,32 +22,34 @@ inline void with_terms(int terms, Body&& body) {
   }
 }
 
-// What an M-step gives back to a weight r = R a: constant + sum over entries of (linear + quadratic d) d.
+// What an M-step gives back to a weight r = R a: constant + sum over entries of (linear + quadratic d) d, and for heinsen
+// the gradient of the logit times what the child is worth.
 template <class T>
 struct Response {
   Vec<T>* linear;      // [vectors][D]
   Vec<T>* quadratic;   // [vectors][D]
   Vec<T>* difference;  // [vectors][D]: d is measured from the mean of iteration t, votes from that of t - 1
   Vec<T>* constant;    // [vectors]
+  Vec<T>* logit;       // [vectors]: the gradient of the logit
 
-  static int64_t registers(const Layout<T>& layout) { return layout.vectors * (3 * layout.size + 1); }
+  static int64_t registers(const Layout<T>& layout) { return layout.vectors * (3 * layout.size + 2); }
   Response(Vec<T>* start, const Layout<T>& layout)
       : linear(start), quadratic(start + layout.entries()), difference(quadratic + layout.entries()),
-        constant(difference + layout.entries()) {}
+        constant(difference + layout.entries()), logit(constant + layout.vectors) {}
 };
 
 // Gradients that arrive at the Gaussians of one window.
 template <class T>
 struct Arriving {
-  Vec<T>* mean;            // [vectors][D]
-  Vec<T>* variance;        // [vectors][D]
-  Vec<T>* log_activation;  // [vectors]
-  Vec<T>* logit;           // [vectors]: from outside, at the last iteration alone
+  Vec<T>* mean;        // [vectors][D]
+  Vec<T>* variance;    // [vectors][D]
+  Vec<T>* log_weight;  // [vectors]
+  Vec<T>* logit;       // [vectors]: from outside, at the last iteration alone
 
   static int64_t registers(const Layout<T>& layout) { return layout.vectors * (2 * layout.size + 2); }
   Arriving(Vec<T>* start, const Layout<T>& layout)
-      : mean(start), variance(start + layout.entries()), log_activation(variance + layout.entries()),
-        logit(log_activation + layout.vectors) {}
+      : mean(start), variance(start + layout.entries()), log_weight(variance + layout.entries()),
+        logit(log_weight + layout.vectors) {}
 };
 
 // response[Block][vectors] of the block's children in one window.

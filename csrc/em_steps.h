@@ -9,12 +9,13 @@ namespace em {
 template <class T>
 struct Sums {
   Vec<T>* mass;    // [vectors]
+  Vec<T>* worth;   // [vectors]: weight * worth, of heinsen
   Vec<T>* first;   // [vectors][D]
   Vec<T>* second;  // [vectors][D]
 
-  static int64_t registers(const Layout<T>& layout) { return layout.vectors * (2 * layout.size + 1); }
+  static int64_t registers(const Layout<T>& layout) { return layout.vectors * (2 * layout.size + 2); }
   Sums(Vec<T>* start, const Layout<T>& layout)
-      : mass(start), first(start + layout.vectors), second(first + layout.entries()) {}
+      : mass(start), worth(start + layout.vectors), first(worth + layout.vectors), second(first + layout.entries()) {}
 };
 
 // sums += weight of each child in the block; delta is [Block][vectors][D], weight [Block][vectors].
@@ -46,6 +47,13 @@ inline void accumulate(const Vec<T>* delta, const Vec<T>* weight, int vectors, i
   }
 }
 
+// Adds what the children of a block are worth, from the worth of the slot of each.
+template <int Block, class T>
+inline void accumulate_worth(const Vec<T>* const* worth, const Vec<T>* weight, int vectors, Vec<T>* sums) {
+  for (int v = 0; v < vectors; v++)
+    for (int m = 0; m < Block; m++) sums[v] += weight[m * vectors + v] * worth[m][v];
+}
+
 // log sigmoid(x) = min(x, 0) - log(1 + exp(-|x|)); exact where the activation itself rounds to 0 or 1.
 template <class T>
 inline Vec<T> log_sigmoid(Vec<T> x) {
@@ -64,7 +72,7 @@ template <class T>
 struct Gaussians {
   Vec<T>* mean;       // [vectors][D]
   Vec<T>* precision;  // [vectors][D]: 1 / variance
-  Vec<T>* prior;      // [vectors]: log a - 1/2 sum log variance; minus infinity in padding lanes
+  Vec<T>* prior;      // [vectors]: log weight - 1/2 sum log variance; minus infinity in padding lanes
 
   static int64_t registers(const Layout<T>& layout) { return layout.vectors * (2 * layout.size + 1); }
   Gaussians(Vec<T>* start, const Layout<T>& layout)
@@ -73,8 +81,8 @@ struct Gaussians {
 
 // Fills the Gaussians of a window from its records.
 template <class T>
-inline void prepare_gaussians(const Votes<T>& votes, const EmOptions<T>& options, const Layout<T>& layout,
-                              const Vec<T>* records, const Gaussians<T>& gaussians) {
+inline void prepare_gaussians(const Votes<T>& votes, const Layout<T>& layout, const Vec<T>* records,
+                              const Gaussians<T>& gaussians) {
   const int size = layout.size, width = Simd<T>::width;
   for (int v = 0; v < layout.vectors; v++) {
     const Record<T> record{const_cast<Vec<T>*>(records) + v * record_registers(layout), size};
@@ -85,9 +93,7 @@ inline void prepare_gaussians(const Votes<T>& votes, const EmOptions<T>& options
       gaussians.precision[v * size + h] = T(1) / variance;
       log_variance += log(variance);
     }
-    const bool mixing = options.activation == EmOptions<T>::mixing;
-    const Vec<T> log_activation = mixing ? record.logit() : log_sigmoid<T>(record.logit());
-    Vec<T> prior = log_activation - T(0.5) * log_variance;
+    Vec<T> prior = record.log_weight() - T(0.5) * log_variance;
     for (int lane = 0; lane < width; lane++)
       if (v * width + lane >= votes.parents) prior[lane] = -std::numeric_limits<T>::infinity();
     gaussians.prior[v] = prior;

@@ -1,7 +1,7 @@
 // Softmax routings child by child: what softmax_forward.h and softmax_backward.h do not know.
 //
-// Those take one window at a time and start from equal shares. Here a child is visited with all windows that see it, so
-// that windows may compete for it, and logits may be given to start from:
+// Those take one window at a time, start from equal shares and have a softmax. Here a child is visited with all windows
+// that see it, so that windows may compete for it, couplings may be max-min, and logits may be given to start from:
 //
 //     logits_ij = initial_ij + <vote_ij, query_j>        (dynamic routing, which adds up; the others start from
 //                                                         initial_ij and replace it)
@@ -17,7 +17,7 @@ namespace torchcaps {
 // Whether a routing has to be done child by child.
 template <class T>
 bool goes_by_child(const SoftmaxOptions& options, const T* initial_logits) {
-  return initial_logits || options.competition != window_competition;
+  return initial_logits || options.competition != window_competition || options.algorithm == max_min_routing;
 }
 
 template <class T>

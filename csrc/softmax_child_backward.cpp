@@ -8,6 +8,9 @@
 //     d q_j     = sum_i h_ij vote_ij                            and from it the G of the iteration before
 //     d vote_ij = c_ij G_j + h_ij q_j                           spent at once, iteration by iteration
 //     d initial_ij = h_ij of the first iteration                (dynamic routing: of all)
+//
+// Max-min couplings have another h: c = (b - low) / (high - low), so that with e = f slope / (high - low) it is e_ij, less
+// sum_k e_ik (1 - c_ik) at the first parent with the smallest logit, less sum_k e_ik c_ik at the first with the largest.
 #include <vector>
 
 #include "child_gradients.h"
@@ -50,6 +53,7 @@ class SoftmaxChildBackward {
       worker.pose = take<T>(votes.pose_size());
       worker.bench.take(context_.frame, layout_, context_.plan.most_sights, context_.most_competing);
       worker.at_hand.take(context_.frame, layout_, context_.most_competing);
+      worker.logits = context_.max_min ? take<Vec<T>>(context_.most_competing * block * layout_.vectors) : nullptr;
       worker.collected.take(context_, gradients.poses, gradients.weight, gradients.bias);
     }
   }
@@ -84,6 +88,7 @@ class SoftmaxChildBackward {
     T *centre, *pose;  // (D) and (R * K)
     Bench<T> bench;
     Responses<T> at_hand;
+    Vec<T>* logits;    // [sights][block][vectors] of the children at hand, for max-min couplings
     Collected<T, Shape> collected;
   };
 
@@ -169,10 +174,13 @@ class SoftmaxChildBackward {
         T ones[Block], totals[Block];
         std::fill_n(ones, Block, T(1));
         context_.template couple<Block>(bench, query(shared, t, base), t, example, sights, count, offset, num_sights,
-                                        ones);
+                                        ones, self.logits);
         for (int k = 0; k < count; k++) respond<Block>(shared, self, base + sights[k].window, k);
         self.at_hand.template sum<Block>(bench, layout_.vectors, count, totals);
-        self.at_hand.template average<Block>(bench, layout_.vectors, count, totals, context_.position);
+        if (!context_.max_min)
+          self.at_hand.template average<Block>(bench, layout_.vectors, count, totals, context_.position);
+        else if (context_.has_logits(t))
+          max_min_backward<Block, T>(self.logits, count, layout_.vectors, context_.position, self.at_hand.response);
         for (int m = 0; gradients_.activations && !context_.options.detach && m < Block; m++)
           if (bench.children[offset + m].votes) gradients_.activations[child + offset + m] += totals[m];
         for (int k = 0; k < count; k++) {
@@ -200,7 +208,7 @@ class SoftmaxChildBackward {
       for (int v = 0; v < layout_.vectors; v++) slopes[m * layout_.vectors + v] += arriving[layout_.entries() + v];
   }
 
-  // p and the slopes of a block become c and h; h is the gradient of the initial logits where they take part.
+  // p and the slopes of a block (those of max-min couplings are h already, but for f) become c and h; h is the gradient of the initial logits where they take part.
   template <int Block>
   void differentiate_logits(Worker& self, int64_t example, const Sight& sight, int offset, int k, int64_t t) const {
     const bool carries = context_.has_logits(t) && !context_.options.detach;
@@ -211,7 +219,12 @@ class SoftmaxChildBackward {
       Vec<T>* const slope = self.at_hand.response + (k * Block + m) * layout_.vectors;
       for (int v = 0; v < layout_.vectors; v++) {
         coupling[v] *= factor;
-        slope[v] = carries ? coupling[v] * (slope[v] - self.at_hand.mean[m * layout_.vectors + v]) : Vec<T>{};
+        if (!carries)
+          slope[v] = Vec<T>{};
+        else if (context_.max_min)
+          slope[v] *= factor;
+        else
+          slope[v] = coupling[v] * (slope[v] - self.at_hand.mean[m * layout_.vectors + v]);
       }
       if (!grad_logits_ || !carries || !child.votes || !context_.has_initial_logits(t)) continue;
       T* const target = grad_logits_ + context_.coupling_at(example, sight, offset + m);

@@ -1,6 +1,7 @@
 // What forward, couplings and backward of the softmax routings share that work child by child.
 #pragma once
 #include "child_context.h"
+#include "max_min.h"
 #include "softmax_child.h"
 #include "softmax_update.h"
 
@@ -49,7 +50,7 @@ struct SoftmaxContext : ChildContext<T, Shape> {
   using Base::global, Base::initial_logits, Base::layout, Base::votes;
   const SoftmaxOptions& options;
   const SoftmaxUpdate<T> update;  // of one window at a time
-  const bool euclidean;
+  const bool euclidean, max_min;
   const T logit_scale;
   const int64_t samples, votes_size;  // B * S, and J * D
   int64_t num_taking_part = 0;        // of the parents
@@ -62,6 +63,7 @@ struct SoftmaxContext : ChildContext<T, Shape> {
         options(options),
         update(options, votes.parents, votes.vote_size(), 1),
         euclidean(options.algorithm == kmeans_euclidean),
+        max_min(options.algorithm == max_min_routing),
         logit_scale(euclidean ? T(-options.inverse_temperature) : T(1)),
         samples(votes.examples * votes.windows),
         votes_size(votes.parents * votes.vote_size()),
@@ -96,10 +98,11 @@ struct SoftmaxContext : ChildContext<T, Shape> {
   bool has_initial_logits(int64_t t) const { return initial_logits && (t == 0 || update.accumulates()); }
 
   // bench.delta gets the votes of the children [offset, offset + Block) in `count` windows that compete,
-  // bench.coupling their couplings in iteration t times `scale`. `queries` are those of the example, by window.
+  // bench.coupling their couplings in iteration t times `scale`. `queries` are those of the example, by window. Where
+  // there are logits, `kept` gets a copy of them if it is given.
   template <int Block>
   void couple(Bench<T>& bench, const Vec<T>* queries, int64_t t, int64_t example, const Sight* sights, int count,
-              int offset, int num_sights, const T* scale) const {
+              int offset, int num_sights, const T* scale, Vec<T>* kept = nullptr) const {
     const int vectors = layout.vectors;
     for (int k = 0; k < count; k++) {
       Vec<T>* const delta = bench.delta + k * Block * layout.entries();
@@ -124,13 +127,20 @@ struct SoftmaxContext : ChildContext<T, Shape> {
         }
       }
     }
-    if (has_logits(t)) this->template compete<Block>(bench, count, scale, nullptr, options.leaky);
+    if (!has_logits(t)) return;
+    if (kept) std::copy_n(bench.coupling, count * Block * vectors, kept);
+    if (max_min)
+      by_child::max_min<Block, T>(bench.coupling, count, vectors, scale, this->position);
+    else
+      this->template compete<Block>(bench, count, scale, nullptr, options.leaky);
   }
 
-  // Equal shares of the parents that take part; where types do not compete it is their share all the same.
+  // Equal shares of the parents that take part; where types do not compete it is their share all the same. Max-min
+  // couplings of equal logits are 1.
   template <int Block>
   void share_equally(int num_sights, const T* scale, Vec<T>* couplings) const {
-    const T share = T(1) / T(num_taking_part * (global ? num_sights : 1) + (options.leaky ? 1 : 0));
+    const int64_t sharing = max_min ? 1 : num_taking_part * (global ? num_sights : 1) + (options.leaky ? 1 : 0);
+    const T share = T(1) / T(sharing);
     for (int m = 0; m < Block; m++)
       for (int v = 0; v < layout.vectors; v++) couplings[m * layout.vectors + v] = open[v] * (share * scale[m]);
   }
@@ -148,6 +158,7 @@ void check(const Votes<T>& votes, const SoftmaxOptions& options, const T* masses
   torchcaps::check(votes);
   require(threads >= 1 && options.iterations >= 1 && (!options.amend || votes.activations));
   require(options.competition >= 0 && options.competition <= 2);
+  require(options.algorithm != max_min_routing || !options.leaky);
   require(options.algorithm != kmeans_euclidean || masses);
   require(options.algorithm != entropy_routing || options.alphas);
   require(votes.pose_size() <= largest_number && votes.inner * votes.outer <= largest_number);

@@ -17,7 +17,11 @@ enum Algorithm : int32_t {
   kmeans_dot = 1,         // query = T normalise(sums);      output squash(sums)
   kmeans_euclidean = 2,   // query = sums / mass;            output squash(sums / mass)
   entropy_routing = 3,    // query = normalise(sums)/alpha;  output sums / (1 + max_k |sums_k|)
+  max_min_routing = 4,    // as dynamic routing, with max-min couplings (max_min.h) in the place of the softmax
 };
+
+// Whether queries add up and sums are squashed.
+inline bool is_dynamic(int32_t algorithm) { return algorithm == dynamic_routing || algorithm == max_min_routing; }
 
 // Filled by Python through ctypes: field order and types are part of the ABI.
 struct SoftmaxOptions {

@@ -20,7 +20,7 @@ class SoftmaxUpdate {
 
   bool uses_mass() const { return options_.algorithm == kmeans_euclidean; }
   // Dynamic routing adds to its query, the others replace it.
-  bool accumulates() const { return options_.algorithm == dynamic_routing; }
+  bool accumulates() const { return is_dynamic(options_.algorithm); }
 
   // query of iteration t + 1 from the sums of iteration t; `query` holds that of iteration t.
   void next_query(int64_t t, const T* sums, const T* mass, T* query) const {
@@ -39,6 +39,7 @@ class SoftmaxUpdate {
     for_each_vector([&](int64_t first, int64_t vector) {
       switch (options_.algorithm) {
         case dynamic_routing:
+        case max_min_routing:
           squash_backward(sums + first, grad_query + first, grad_sums + first);
           break;
         case kmeans_dot:
@@ -107,7 +108,7 @@ class SoftmaxUpdate {
   T query_scale(int64_t t, const T* sums, const T* mass, int64_t vector) const {
     if (options_.algorithm == kmeans_euclidean) return inverse_mass(mass[vector]);
     const T length = norm(sums);
-    if (options_.algorithm == dynamic_routing) return length / (k_ + length * length);
+    if (is_dynamic(options_.algorithm)) return length / (k_ + length * length);
     if (length <= shortest) return 0;
     return T(options_.algorithm == kmeans_dot ? options_.inverse_temperature : 1 / options_.alphas[t]) / length;
   }

@@ -16,7 +16,7 @@ from torchcaps.native import library
 from torchcaps.native.struct import EmOptionsStruct
 from torchcaps.routing import em_routing
 from torchcaps.routing.competition import KINDS
-from torchcaps.routing.ops.em import EM
+from torchcaps.routing.ops.em import EM, EmKernelOptions, EmMapping
 from torchcaps.routing.ops.votes import lower
 from torchcaps.votes import ConvVotes
 
@@ -24,8 +24,14 @@ pytestmark = pytest.mark.skipif(library.why_not() is not None, reason=str(librar
 
 TESTS = Path(__file__).parents[1]
 BETAS = {"beta_a": 0.3, "beta_u": -0.2}
-# sharpness, inverse_temperatures, eps_var, damping, competition, activation, scale_by_mass, detach
-OPTIONS = ([0.05, 0.1, 0.15], [1.0, 1.0, 1.0], 1e-2, 0.0, 1, 0, True, False)
+OPTIONS = EmKernelOptions(
+    mapping=EmMapping.MDL.value,
+    competition=1,
+    sharpness=[0.05, 0.1, 0.15],
+    inverse_temperatures=[1.0, 1.0, 1.0],
+    eps_var=1e-2,
+    scale_by_mass=True,
+)
 
 
 @pytest.fixture
@@ -110,7 +116,7 @@ def test_tables_that_point_outside_are_refused(field, value):
     table.view(-1)[-1] = value
     betas = torch.zeros(votes.num_parents, dtype=torch.float64)
     with pytest.raises(RuntimeError, match="arguments it does not take"):
-        EM.forward(*votes._replace(**{field: table}), betas, betas, None, *OPTIONS, False)
+        EM.forward(*votes._replace(**{field: table}), betas, betas, None, None, None, *OPTIONS, False)
 
 
 def test_options_struct_has_the_size_of_the_kernel_side():
@@ -124,10 +130,17 @@ def test_scratch_can_be_released_between_calls():
     assert torch.equal(before, em_routing(votes, **BETAS, backend="fused").capsules.poses)
 
 
-@pytest.mark.parametrize(("place", "value"), [(3, 1.0), (3, -0.1), (3, float("nan")), (4, 3), (4, -1)])
-def test_options_outside_their_range_are_refused(place, value):
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *({"damping": value} for value in (1.0, -0.1, float("nan"))),
+        *({"competition": value} for value in (3, -1)),
+        *({"mapping": value} for value in (6, -1)),
+    ],
+    ids=str,
+)
+def test_options_outside_their_range_are_refused(bad):
     votes = kernel_votes()
     betas = torch.zeros(votes.num_parents, dtype=torch.float64)
-    options = [*OPTIONS[:place], value, *OPTIONS[place + 1 :]]
     with pytest.raises(RuntimeError, match="arguments it does not take"):
-        EM.forward(*votes, betas, betas, None, *options, False)
+        EM.forward(*votes, betas, betas, None, None, None, *OPTIONS._replace(**bad), False)

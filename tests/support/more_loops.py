@@ -164,9 +164,9 @@ def _vb(problem, b, beta_a, beta_u, num_iterations, alpha0, kappa0, psi0, nu0):
         for s, j, slots in problem.parents(b):
             weight = {n: coupling[s, n, j] * problem.weight(b, s, n) for n in slots}
             mass[s, j] = sum(weight.values())
-            for h in range(size):
-                centre = sum(weight[n] * votes[s, n, j, h] for n in slots) / max(mass[s, j], 1e-8)
-                spread = sum(weight[n] * (votes[s, n, j, h] - centre) ** 2 for n in slots) / max(mass[s, j], 1e-8)
+            for h in range(size) if mass[s, j] else ():
+                centre = sum(weight[n] * votes[s, n, j, h] for n in slots) / mass[s, j]
+                spread = sum(weight[n] * (votes[s, n, j, h] - centre) ** 2 for n in slots) / mass[s, j]
                 mean[s, j, h] = mass[s, j] * centre / (kappa0 + mass[s, j])
                 scale[s, j, h] += mass[s, j] * spread + kappa0 * mass[s, j] / (kappa0 + mass[s, j]) * centre**2
         log_pi, log_det = np.zeros((num_positions, num_types)), np.zeros((num_positions, num_types))

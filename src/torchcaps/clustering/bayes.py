@@ -20,6 +20,7 @@ from torchcaps.clustering.posterior import (
     Prior,
     divergence_of_components,
     divergence_of_weights,
+    mean_with_prior,
     update,
 )
 
@@ -144,9 +145,10 @@ def _believe(points_ND: Tensor, log_responsibilities_NK: Tensor, prior: Prior) -
     """The posterior, given who belongs to whom."""
     shares_NK, log_mass_K, empty_K = shares(log_responsibilities_NK)
     shares_NK = torch.where(empty_K, torch.zeros_like(shares_NK), shares_NK)
-    mean_KD = shares_NK.T @ points_ND
+    mass_K = log_mass_K.exp()
+    mean_KD = mean_with_prior(mass_K, mass_K[:, None] * (shares_NK.T @ points_ND), prior)
     spread_KD = torch.einsum("nk,knd->kd", shares_NK, (points_ND - mean_KD[:, None]).square())
-    return update(log_mass_K.exp(), mean_KD, spread_KD, prior)
+    return update(mass_K, mean_KD, mass_K[:, None] * spread_KD, prior)
 
 
 def _expect(points_ND: Tensor, posterior: Posterior, prior: Prior) -> tuple[Tensor, Tensor]:

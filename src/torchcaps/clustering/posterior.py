@@ -21,7 +21,7 @@ class Prior(NamedTuple):
 
 
 class Posterior(NamedTuple):
-    """After data of mass m, mean mu and spread S.
+    """After data were seen.
 
     Shapes:
         mean M and scale P: (..., k, d); alpha, kappa and nu: (..., k)
@@ -41,12 +41,20 @@ class Posterior(NamedTuple):
         return halves.digamma().sum(-1) + size * math.log(2) - self.scale.log().sum(-1)
 
 
-def update(mass: Tensor, mean: Tensor, spread: Tensor, prior: Prior) -> Posterior:
-    """The posterior of data with mass (..., k), mean and spread per entry (..., k, d)."""
-    m, kappa = mass.unsqueeze(-1), (prior.kappa + mass).unsqueeze(-1)
+def mean_with_prior(mass: Tensor, total: Tensor, prior: Prior) -> Tensor:
+    """M: the mean of data that sum to `total` and of kappa0 more of value 0, (..., k, d)."""
+    return total / (prior.kappa + mass).unsqueeze(-1)
+
+
+def update(mass: Tensor, mean: Tensor, scatter: Tensor, prior: Prior) -> Posterior:
+    """The posterior of data of mass (..., k), M (..., k, d), and the weighted squares of distances from M, (..., k, d).
+
+    psi0 + scatter + kappa0 M^2 is psi0 + m S + kappa0 m / kappa mu^2 of their mean mu and spread S about it, without a
+    division by a mass that may be 0.
+    """
     return Posterior(
-        mean=m * mean / kappa,
-        scale=prior.psi + m * spread + prior.kappa * m / kappa * mean.square(),
+        mean=mean,
+        scale=prior.psi + scatter + prior.kappa * mean.square(),
         alpha=prior.alpha + mass,
         kappa=prior.kappa + mass,
         nu=prior.nu + mass,

@@ -5,13 +5,18 @@ import ctypes
 from torch import Tensor
 
 from torchcaps.native.calls import LARGEST_COUNT, REGISTER_BYTES, call, doubles, why_not_count, why_not_native
-from torchcaps.native.struct import EmOptionsStruct, pointer
+from torchcaps.native.struct import PRIOR, EmOptionsStruct, pointer
 from torchcaps.routing.ops.em import EmInputs, EmKernelOptions
 from torchcaps.routing.problem import Problem
 
+LEARNED = ("beta_a", "beta_u", "worth", "threshold")
+
 
 class NativeEm:
-    """Its state is (B, T, S, vectors, 2 D + 2, lanes): for each register of parents mean, variance, logit and mass."""
+    """Its state is (B, T, S, vectors, 2 D + 3, lanes): for each register of parents mean, variance and three numbers.
+
+    These are the logit of the activation, the log weight of the Gaussian in an E-step, and the mass.
+    """
 
     def why_not(self, problem: Problem, options: EmKernelOptions) -> str | None:
         # the lines of its backward pass are four registers for each iteration, entry and register of parents
@@ -22,7 +27,7 @@ class NativeEm:
         if not keep_state:
             return poses.new_empty(0)
         lanes = REGISTER_BYTES // poses.element_size()
-        record = (-(-votes.num_parents // lanes), 2 * votes.vote_size + 2, lanes)
+        record = (-(-votes.num_parents // lanes), 2 * votes.vote_size + 3, lanes)
         return poses.new_empty(poses.shape[0], len(inputs.options.sharpness), votes.num_windows, *record)
 
     def forward(self, inputs: EmInputs, outputs: tuple[Tensor, ...], state: Tensor) -> None:
@@ -40,7 +45,7 @@ class NativeEm:
         ]
         arrived = [None if gradient is None else gradient.contiguous() for gradient in arrived]
         found = {"poses": votes.poses, "activations": votes.activations, "weight": votes.weight, "bias": votes.bias}
-        found |= {"beta_a": inputs.beta_a, "beta_u": inputs.beta_u}
+        found |= {name: getattr(inputs, name) for name in LEARNED}
         targets = [None if value is None else _target(gradients, name, value) for name, value in found.items()]
         targets.append(gradients.get("initial_logits"))
         _call("backward", inputs, state.contiguous(), *arrived, *targets)
@@ -62,21 +67,21 @@ def _target(gradients: dict[str, Tensor], name: str, value: Tensor) -> Tensor:
 def _call(entry: str, inputs: EmInputs, *arguments: Tensor | ctypes.c_int64 | None) -> None:
     """Calls torchcaps_em_<entry>."""
     votes, options = inputs.votes.contiguous(), inputs.options
-    beta_a, beta_u = inputs.beta_a.contiguous(), inputs.beta_u.contiguous()
-    logits = None if inputs.initial_logits is None else inputs.initial_logits.contiguous()
+    tensors = {name: getattr(inputs, name) for name in (*LEARNED, "initial_logits")}
+    tensors = {name: None if tensor is None else tensor.contiguous() for name, tensor in tensors.items()}
     sharpness, inverse_temperatures = doubles(options.sharpness), doubles(options.inverse_temperatures)
     struct = EmOptionsStruct(
         iterations=len(options.sharpness),
         competition=options.competition,
-        activation=options.activation,
+        mapping=options.mapping,
         scale_by_mass=options.scale_by_mass,
         detach=options.detach,
+        worth_types=1 if inputs.worth is None else inputs.worth.shape[0],
         variance_epsilon=options.eps_var,
         damping=options.damping,
         sharpness=ctypes.addressof(sharpness),
         inverse_temperature=ctypes.addressof(inverse_temperatures),
-        beta_a=pointer(beta_a),
-        beta_u=pointer(beta_u),
-        initial_logits=pointer(logits),
+        **dict(zip(PRIOR, options.prior, strict=False)),
+        **{name: pointer(tensor) for name, tensor in tensors.items()},
     )
     call(f"em_{entry}", votes, struct, *arguments)

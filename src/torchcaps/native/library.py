@@ -20,7 +20,7 @@ from torchcaps.native.struct import EmOptionsStruct, SoftmaxOptionsStruct, Votes
 
 __all__ = ["NativeLibraryError", "call", "load", "num_threads", "release_scratch", "why_not"]
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 STRUCTS = {"votes": VotesStruct, "em_options": EmOptionsStruct, "softmax_options": SoftmaxOptionsStruct}
 INSTRUCTION_SETS = ("avx2", "portable")
 FOLDER = Path(os.environ.get("TORCHCAPS_NATIVE") or Path(__file__).parent)

@@ -22,6 +22,7 @@ class NativeSoftmax:
         if len(set(options.inverse_temperatures)) > 1:
             return "its kernel has one inverse temperature for all iterations"
         by_child = options.competition != 0 or problem.initial_logits is not None
+        by_child = by_child or options.algorithm == SoftmaxAlgorithm.MAX_MIN
         return why_not_native(problem) or (why_not_count(problem, LARGEST_COUNT) if by_child else None)
 
     def room(self, inputs: SoftmaxInputs, keep_state: bool) -> Tensor:

@@ -9,6 +9,9 @@ from torchcaps.routing.ops.votes import KernelVotes
 __all__ = ["EmOptionsStruct", "SoftmaxOptionsStruct", "VotesStruct", "pointer", "votes_struct"]
 
 
+PRIOR = ("prior_alpha", "prior_kappa", "prior_psi", "prior_nu")
+
+
 class VotesStruct(ctypes.Structure):
     """Field order and types are part of the interface: csrc/votes.h holds the same list."""
 
@@ -34,12 +37,11 @@ class EmOptionsStruct(ctypes.Structure):
     """The mirror of ``EmOptions<T>`` in csrc/em.h: field order and types are part of the interface."""
 
     _fields_ = [
-        *((name, ctypes.c_int64) for name in ("iterations", "competition", "activation", "scale_by_mass", "detach")),
-        *((name, ctypes.c_double) for name in ("variance_epsilon", "damping")),
-        *(
-            (name, ctypes.c_void_p)
-            for name in ("sharpness", "inverse_temperature", "beta_a", "beta_u", "initial_logits")
-        ),
+        *((name, ctypes.c_int64) for name in ("iterations", "competition", "mapping", "scale_by_mass", "detach")),
+        ("worth_types", ctypes.c_int64),
+        *((name, ctypes.c_double) for name in ("variance_epsilon", "damping", *PRIOR)),
+        *((name, ctypes.c_void_p) for name in ("sharpness", "inverse_temperature")),
+        *((name, ctypes.c_void_p) for name in ("beta_a", "beta_u", "worth", "threshold", "initial_logits")),
     ]
 
 

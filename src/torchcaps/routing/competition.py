@@ -85,8 +85,9 @@ class Competition:
         """
         largest = self._picked(logits, self.assign(logits))
         smallest = self._picked(logits, self.assign(-logits))
-        are_equal = largest <= smallest
-        spread = torch.where(are_equal, torch.ones_like(largest), largest - smallest)
+        spread = largest - smallest
+        are_equal = spread < torch.finfo(spread.dtype).tiny  # what is smaller has no inverse
+        spread = torch.where(are_equal, torch.ones_like(spread), spread)
         coupling = torch.where(are_equal, torch.ones_like(logits), (logits - smallest) / spread)
         return self._fill(coupling, 0.0)
 

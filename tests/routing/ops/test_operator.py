@@ -26,7 +26,7 @@ def test_what_is_flattened_is_rebuilt():
     votes = KernelVotes("poses", "weight", None, None, None, None, None, None, None, 1)
     for inputs in (
         SoftmaxInputs(votes, None, None, SoftmaxOptions(3, 2, alphas=(0.1, 0.2))),
-        EmInputs(votes, "a", "u", None, EmKernelOptions([1.0], [1.0], 0.1, 0.0, 1, 2, True, False)),
+        EmInputs(votes, "a", "u", None, None, None, EmKernelOptions(2, 1, [1.0], [1.0], 0.1, 0.5, True, False, [])),
     ):
         values = flatten(inputs)
         assert len(values) == len(list(fields(type(inputs))))

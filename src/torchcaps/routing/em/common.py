@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-ACTIVATIONS = ("mdl", "mixing", "entropy")  # in the order of csrc/em.h
+ACTIVATIONS = ("mdl", "mixing", "entropy")
 KAPPA = {"mass": 100.0, "paper": 1.0}  # by the scale of the cost
 
 

@@ -1,7 +1,7 @@
 """EM routing as a member of its family of operators."""
 
-from torchcaps.routing.em.common import ACTIVATIONS, KAPPA
-from torchcaps.routing.ops.em import EmKernelOptions, EmLowering
+from torchcaps.routing.em.common import KAPPA
+from torchcaps.routing.ops.em import EmKernelOptions, EmLowering, EmMapping
 from torchcaps.routing.ops.votes import competition_number
 from torchcaps.routing.problem import Problem
 
@@ -10,12 +10,12 @@ def kernel_options(problem: Problem) -> EmKernelOptions:
     """From the options of the algorithm."""
     options = problem.options
     return EmKernelOptions(
+        mapping=EmMapping[options.activation.upper()].value,
+        competition=competition_number(problem),
         sharpness=[value * KAPPA[options.cost_scale] for value in options.lambdas],
         inverse_temperatures=options.inverse_temperatures,
         eps_var=options.eps_var,
         damping=options.damping,
-        competition=competition_number(problem),
-        activation=ACTIVATIONS.index(options.activation),
         scale_by_mass=options.cost_scale == "mass",
         detach=options.detach_couplings,
     )

@@ -6,13 +6,14 @@ from torch import Tensor
 
 from torchcaps.checks import check_count, check_positive
 from torchcaps.routing.backend import solve
+from torchcaps.routing.heinsen.lowering import LOWERING
 from torchcaps.routing.heinsen.reference import heinsen
 from torchcaps.routing.learned import per_child
 from torchcaps.routing.problem import Algorithm, pose_problem
 from torchcaps.routing.result import RoutingResult
 from torchcaps.votes import Votes, as_votes
 
-HEINSEN = Algorithm("heinsen", heinsen)
+HEINSEN = Algorithm("heinsen", heinsen, lowering=LOWERING)
 
 
 @dataclass(frozen=True, kw_only=True)

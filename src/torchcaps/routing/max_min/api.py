@@ -5,12 +5,13 @@ from torch import Tensor
 from torchcaps.checks import check_count, check_positive
 from torchcaps.routing.backend import solve
 from torchcaps.routing.dynamic.api import DynamicOptions
+from torchcaps.routing.max_min.lowering import LOWERING
 from torchcaps.routing.max_min.reference import max_min
 from torchcaps.routing.problem import Algorithm, pose_problem
 from torchcaps.routing.result import RoutingResult
 from torchcaps.votes import Votes
 
-MAX_MIN = Algorithm("max_min", max_min)
+MAX_MIN = Algorithm("max_min", max_min, lowering=LOWERING)
 
 
 def max_min_routing(

@@ -35,6 +35,7 @@ class SoftmaxAlgorithm(IntEnum):
     KMEANS_DOT = 1
     KMEANS_EUCLIDEAN = 2
     ENTROPY = 3
+    MAX_MIN = 4  # dynamic routing, its softmax replaced by the place between the smallest and the largest logit
 
 
 class SoftmaxOptions(NamedTuple):

@@ -5,10 +5,11 @@ from torch import Tensor
 from torchcaps.routing.backend import solve
 from torchcaps.routing.problem import Algorithm, pose_problem
 from torchcaps.routing.result import RoutingResult
+from torchcaps.routing.self.lowering import LOWERING
 from torchcaps.routing.self.reference import self_route
 from torchcaps.votes import Votes, as_votes
 
-SELF = Algorithm("self", self_route)
+SELF = Algorithm("self", self_route, lowering=LOWERING)
 
 
 def self_routing(

@@ -10,10 +10,11 @@ from torchcaps.routing.backend import solve
 from torchcaps.routing.learned import per_parent
 from torchcaps.routing.problem import Algorithm, pose_problem
 from torchcaps.routing.result import RoutingResult
+from torchcaps.routing.vb.lowering import LOWERING
 from torchcaps.routing.vb.reference import vb
 from torchcaps.votes import Votes, as_votes
 
-VB = Algorithm("vb", vb)
+VB = Algorithm("vb", vb, lowering=LOWERING)
 
 
 @dataclass(frozen=True, kw_only=True)

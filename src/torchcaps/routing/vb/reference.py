@@ -10,12 +10,13 @@ from torchcaps.clustering.posterior import (
     Posterior,
     divergence_of_components,
     divergence_of_weights,
+    mean_with_prior,
     update,
 )
 from torchcaps.routing.em.common import of_existing
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.result import RoutingResult, TraceStep
-from torchcaps.routing.steps import LEAST_MASS, weighted_sum
+from torchcaps.routing.steps import weighted_sum
 
 
 def vb(problem: Problem) -> RoutingResult:
@@ -28,17 +29,15 @@ def vb(problem: Problem) -> RoutingResult:
     for iteration in range(options.num_iterations):
         weighted_BIJ = coupling_BIJ * activations_BI1
         mass_BJ = weighted_BIJ.sum(-2)
-        share_BIJ = weighted_BIJ / mass_BJ.clamp_min(LEAST_MASS).unsqueeze(-2)
-        mu_BJD = weighted_sum(share_BIJ, votes_BIJD)
-        spread_BJD = weighted_sum(share_BIJ, (votes_BIJD - mu_BJD.unsqueeze(-3)).square())
-        posterior = update(mass_BJ, mu_BJD, spread_BJD, options.prior)
+        mean_BJD = mean_with_prior(mass_BJ, weighted_sum(weighted_BIJ, votes_BIJD), options.prior)
+        deviation_BIJD = (votes_BIJD - mean_BJD.unsqueeze(-3)).square()
+        posterior = update(mass_BJ, mean_BJD, weighted_sum(weighted_BIJ, deviation_BIJD), options.prior)
         log_share_BJ = posterior.alpha.digamma() - total(problem, posterior.alpha).digamma()
         log_precision_BJ = posterior.log_precision
         logit_BJ = activation_logit(options, log_share_BJ, log_precision_BJ, votes.vote_size)
         last = iteration + 1 == options.num_iterations
         if last and not problem.return_trace:
             break
-        deviation_BIJD = (votes_BIJD - posterior.mean.unsqueeze(-3)).square()
         distance_BIJ = (deviation_BIJD / posterior.scale.unsqueeze(-3)).sum(-1)
         prior_BJ = log_share_BJ + 0.5 * log_precision_BJ - 0.5 * votes.vote_size / posterior.kappa
         logits_BIJ = prior_BJ.unsqueeze(-2) - 0.5 * posterior.nu.unsqueeze(-2) * distance_BIJ
