@@ -8,12 +8,11 @@ from torch import Tensor
 from torchcaps.gpu.arguments import Form, Partition
 from torchcaps.gpu.availability import on_device, why_not_gpu
 from torchcaps.gpu.state import KINDS, Kind, empty_state, kinds_of, split_state
-from torchcaps.routing.em.common import ACTIVATIONS
-from torchcaps.routing.ops.em import EmInputs, EmKernelOptions
+from torchcaps.routing.ops.em import EmInputs, EmKernelOptions, EmMapping
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.steps import LEAST_MASS
 
-MDL, MIXING = ACTIVATIONS.index("mdl"), ACTIVATIONS.index("mixing")
+MDL, MIXING, ENTROPY = EmMapping.MDL, EmMapping.MIXING, EmMapping.ENTROPY
 
 
 class TritonEm:
@@ -25,6 +24,8 @@ class TritonEm:
     backend = "triton"
 
     def why_not(self, problem: Problem, options: EmKernelOptions) -> str | None:
+        if options.mapping not in (MDL, MIXING, ENTROPY):
+            return f"{problem.algorithm.name} routing has no kernel for GPUs yet"
         return why_not_gpu(problem)
 
     def room(self, inputs: EmInputs, keep_state: bool) -> Tensor:
@@ -73,7 +74,7 @@ class _Solution:
 
         self.options = inputs.options
         self.layer = Layer(inputs.votes)
-        self.beta_a, self.beta_u = inputs.beta_a.contiguous(), inputs.beta_u.contiguous()
+        self.beta_a, self.beta_u = (None if beta is None else beta.contiguous() for beta in (inputs.beta_a, inputs.beta_u))
         self.logits = None if inputs.initial_logits is None else inputs.initial_logits.contiguous()
         self.num_iterations = len(self.options.sharpness)
         self.kinds, self.shapes = _kinds(inputs), _shapes(inputs)
@@ -91,15 +92,15 @@ class _Solution:
             finish_m_step[layer.row_grid](
                 *sums, mean[t - 1] if t > 0 and options.damping else None, self.beta_a, self.beta_u, mass_scale,
                 mass[t], mean[t], slope[t], height[t], logit[t], layer.num_rows, layer.num_chunks, self._parents(),
-                *self._numbers(t), ACTIVATION=options.activation, **self._row_options(),
+                *self._numbers(t), ACTIVATION=options.mapping, **self._row_options(),
             )  # fmt: skip
-            if options.activation == MIXING:
+            if options.mapping == MIXING:
                 total = mass[t].sum((1, 2), keepdim=True)
                 logit[t].copy_(mass[t].clamp_min(LEAST_MASS).log() - total.clamp_min(LEAST_MASS).log())
                 height[t] += options.inverse_temperatures[t] * logit[t]
         out_poses.copy_(mean[-1])
         out_logits.copy_(logit[-1])
-        out_activations.copy_(logit[-1].exp() if options.activation == MIXING else logit[-1].sigmoid())
+        out_activations.copy_(logit[-1].exp() if options.mapping == MIXING else logit[-1].sigmoid())
 
     def backward(self, state: Tensor, arriving: tuple[Tensor | None, ...], gradients: dict[str, Tensor]) -> None:
         from torchcaps.gpu.kernels.em_steps import finish_gradient
@@ -111,7 +112,7 @@ class _Solution:
         start = last if options.detach else 0
         votes = VoteGradients(layer, gradients, last + 1 - start)
         to_betas = layer.new(2, *mass[start:].shape)
-        if options.activation == MIXING:
+        if options.mapping == MIXING:
             to_betas.zero_()
         to_activations = layer.new(layer.batch_size, layer.num_children).zero_()
         sums: tuple[Tensor | None, ...] = (None, None, None)
@@ -125,7 +126,7 @@ class _Solution:
                 *sums, *(arrived if t == last else (None, None, None)), carried, shared, mass[t], mean[t], slope[t],
                 logit[t], mean[t - 1] if t > 0 and options.damping else None, self.beta_u, mass_scale, line, curve,
                 constant, *to_betas[:, t - start], to_old, layer.num_rows, layer.num_chunks, self._parents(),
-                *self._numbers(t), ACTIVATION=options.activation, LAST=t == last, **self._row_options(),
+                *self._numbers(t), ACTIVATION=options.mapping, LAST=t == last, **self._row_options(),
             )  # fmt: skip
             carried = to_old
             form, kind = self._form(mean, slope, height, t), self.kinds[t]
@@ -184,7 +185,7 @@ class _Solution:
 
     def _mass_scale(self) -> Tensor | None:
         """Mean mass of a parent at the start, (B,): couplings of each softmax add up to 1."""
-        if not self.options.scale_by_mass or self.options.activation != MDL:
+        if not self.options.scale_by_mass or self.options.mapping != MDL:
             return None
         layer, kind = self.layer, self.kinds[0]
         total = layer.num_softmaxes(kind.by_child) * (layer.num_parents if kind.by_type else 1)
@@ -197,7 +198,7 @@ class _Solution:
         self, mass: Tensor, logit: Tensor, sums: Tensor | None, grad_activations: Tensor | None, t: int
     ) -> Tensor | None:
         """What every mass gets from the total that all "mixing" activations share, (B,)."""
-        if self.options.activation != MIXING:
+        if self.options.mapping != MIXING:
             return None
         if sums is not None:
             to_log = self.options.inverse_temperatures[t] * sums.sum(0).view_as(mass)

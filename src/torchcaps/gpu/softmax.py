@@ -21,6 +21,8 @@ class TritonSoftmax:
     backend = "triton"
 
     def why_not(self, problem: Problem, options: SoftmaxOptions) -> str | None:
+        if options.algorithm == SoftmaxAlgorithm.MAX_MIN:
+            return "max-min routing has no kernel for GPUs yet"
         return why_not_gpu(problem)
 
     def room(self, inputs: SoftmaxInputs, keep_state: bool) -> Tensor:

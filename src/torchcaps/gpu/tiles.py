@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 ENTRIES = 1024  # of votes in a tile; eight for each thread of four warps
 WEIGHT_ENTRIES = 4096  # products of a vote and a pose that the gradient of weights holds at a time
-PROGRAMS_WANTED = 512  # a few for each multiprocessor: how finely slots are cut into chunks
+PROGRAMS_WANTED = 1024  # a few for each multiprocessor: how finely slots are cut into chunks
 LARGEST_VOTE = 16384  # entries of one vote that a program can hold
 
 
@@ -54,7 +54,7 @@ def cut(length: int, programs: int) -> tuple[int, int]:
 
     Example:
         >>> cut(1152, 64)
-        (144, 8)
+        (72, 16)
     """
     chunk = -(-length // max(1, PROGRAMS_WANTED // programs))
     return chunk, -(-length // chunk)

@@ -9,7 +9,7 @@ import triton.language as tl
 
 from torchcaps.gpu.kernels.softmax_steps import add_chunks, number, row_places
 
-MDL = tl.constexpr(0)  # places in ACTIVATIONS
+MDL = tl.constexpr(0)  # the numbers of EmMapping
 MIXING = tl.constexpr(1)
 LEAST_MASS = tl.constexpr(1e-8)
 TINY = tl.constexpr(1e-30)

@@ -17,17 +17,16 @@ import triton
 import triton.language as tl
 
 from torchcaps.gpu.kernels.tile import (
+    axes_at,
     couple,
     derivative,
     deviation,
-    entries,
     evaluate,
     form_votes,
     load_form,
     logits_of,
     of_softmax,
     pair_places,
-    partakers,
     samples_at,
     seat,
     vector_places,
@@ -38,11 +37,12 @@ TINY = tl.constexpr(1e-30)
 
 
 @triton.jit
-def _program(sizes, SHAPE: tl.constexpr):
-    """(samples, first slot, slot after the last, first parent) of a program."""
+def _program(votes, sizes, SHAPE: tl.constexpr):
+    """(samples, first slot, slot after the last, parents and entries) of a program."""
     rows = samples_at(tl.program_id(0) * SHAPE.MT, sizes, SHAPE)
     start = tl.program_id(1) * sizes.chunk
-    return rows, start, tl.minimum(start + sizes.chunk, sizes.slots), tl.program_id(2) * SHAPE.JT
+    end = tl.minimum(start + sizes.chunk, sizes.slots)
+    return rows, start, end, axes_at(votes, tl.program_id(2) * SHAPE.JT, SHAPE)
 
 
 @triton.jit
@@ -54,21 +54,20 @@ def _activation(votes, row, takes, SHAPE: tl.constexpr):
 @triton.jit
 def partition(votes, form, out, sizes, BY_TYPE: tl.constexpr, SHAPE: tl.constexpr):
     """Out: (blocks of parents, M, N), or with types that do not compete their logits (M, N, J); -inf for nobody."""
-    rows, start, end, first = _program(sizes, SHAPE)
-    tiles = load_form(form, rows, first, SHAPE)
+    rows, start, end, axes = _program(votes, sizes, SHAPE)
+    tiles = load_form(form, rows, axes, SHAPE)
     for n in range(start, end):
         row, takes = seat(votes, sizes, rows, n)
+        slot = rows[0] * sizes.slots + n
         if form.line is None and form.slope is None:
             vote = 0.0
         else:
-            vote = form_votes(votes, row, takes, n, first, SHAPE)
-        logits = logits_of(form, tiles, vote, rows, n, first, sizes, SHAPE)
-        logits = tl.where(partakers(votes, takes, first, SHAPE), logits, float("-inf"))
-        slot = rows[0] * sizes.slots + n
+            vote = form_votes(votes, row, takes, n, axes, SHAPE)
+        logits = logits_of(form, tiles, vote, slot, rows[3], axes, SHAPE)
+        logits = tl.where(takes[:, None] & axes[2][None, :], logits, float("-inf"))
         if BY_TYPE:
-            j = first + tl.arange(0, SHAPE.JT)
-            inside = rows[3][:, None] & (j < SHAPE.J)[None, :]
-            tl.store(out + slot[:, None] * SHAPE.J + j[None, :], logits, mask=inside)
+            at, inside = pair_places(slot, rows[3], axes, SHAPE)
+            tl.store(out + at, logits, mask=inside)
         else:
             largest = tl.max(logits, 1)
             nobody = largest == float("-inf")
@@ -87,18 +86,19 @@ def moments(
     With `second_out` they are mass, mean and squared deviations from it, updated slot by slot (Welford): nothing cancels,
     however far the mean is from 0 or from where it was.
     """
-    rows, start, end, first = _program(sizes, SHAPE)
-    tiles = load_form(form, rows, first, SHAPE)
+    rows, start, end, axes = _program(votes, sizes, SHAPE)
+    tiles = load_form(form, rows, axes, SHAPE)
     mass = tl.zeros((SHAPE.MT, SHAPE.JT), SHAPE.ACC)
     sums = tl.zeros((SHAPE.MT, SHAPE.JT, SHAPE.RP * SHAPE.EP), SHAPE.ACC)
     if second_out is not None:
         squares = tl.zeros((SHAPE.MT, SHAPE.JT, SHAPE.RP * SHAPE.EP), SHAPE.ACC)
     for n in range(start, end):
         row, takes = seat(votes, sizes, rows, n)
-        vote = form_votes(votes, row, takes, n, first, SHAPE)
-        logits = logits_of(form, tiles, vote, rows, n, first, sizes, SHAPE)
-        log_partition = of_softmax(partitions, rows, row, takes, n, first, sizes, SHAPE)
-        c = couple(logits, log_partition, partakers(votes, takes, first, SHAPE))
+        slot = rows[0] * sizes.slots + n
+        vote = form_votes(votes, row, takes, n, axes, SHAPE)
+        logits = logits_of(form, tiles, vote, slot, rows[3], axes, SHAPE)
+        log_partition = of_softmax(partitions, slot, row, takes, axes, SHAPE)
+        c = couple(logits, log_partition, takes[:, None] & axes[2][None, :])
         if votes.activations is not None:
             c *= _activation(votes, row, takes, SHAPE)
         mass += c
@@ -110,11 +110,11 @@ def moments(
             sums += share[:, :, None] * d
             squares += (c - c * share)[:, :, None] * d * d
     shift = tl.cast(tl.program_id(1), tl.int64) * sizes.samples * SHAPE.J
-    place, inside = pair_places(rows, first, SHAPE)
+    place, inside = pair_places(rows[0], rows[3], axes, SHAPE)
     if mass_out is not None:
         tl.store(mass_out + shift + place, mass, mask=inside)
     shift *= SHAPE.R * SHAPE.E
-    place, inside = vector_places(rows, first, SHAPE)
+    place, inside = vector_places(rows, axes, SHAPE)
     tl.store(first_out + shift + place, sums, mask=inside)
     if second_out is not None:
         tl.store(second_out + shift + place, squares, mask=inside)
@@ -123,42 +123,41 @@ def moments(
 @triton.jit
 def couplings(votes, form, partitions, out, sizes, SHAPE: tl.constexpr):
     """Couplings (M, N, J)."""
-    rows, start, end, first = _program(sizes, SHAPE)
-    tiles = load_form(form, rows, first, SHAPE)
-    j = first + tl.arange(0, SHAPE.JT)
+    rows, start, end, axes = _program(votes, sizes, SHAPE)
+    tiles = load_form(form, rows, axes, SHAPE)
     for n in range(start, end):
         row, takes = seat(votes, sizes, rows, n)
+        slot = rows[0] * sizes.slots + n
         if form.line is None and form.slope is None:
             vote = 0.0
         else:
-            vote = form_votes(votes, row, takes, n, first, SHAPE)
-        logits = logits_of(form, tiles, vote, rows, n, first, sizes, SHAPE)
-        log_partition = of_softmax(partitions, rows, row, takes, n, first, sizes, SHAPE)
-        c = couple(logits, log_partition, partakers(votes, takes, first, SHAPE))
+            vote = form_votes(votes, row, takes, n, axes, SHAPE)
+        logits = logits_of(form, tiles, vote, slot, rows[3], axes, SHAPE)
+        log_partition = of_softmax(partitions, slot, row, takes, axes, SHAPE)
+        c = couple(logits, log_partition, takes[:, None] & axes[2][None, :])
         if votes.activations is not None:
             c *= _activation(votes, row, takes, SHAPE)
-        place = (rows[0] * sizes.slots + n)[:, None] * SHAPE.J + j[None, :]
-        tl.store(out + place, c, mask=rows[3][:, None] & (j < SHAPE.J)[None, :])
+        place, inside = pair_places(slot, rows[3], axes, SHAPE)
+        tl.store(out + place, c, mask=inside)
 
 
 @triton.jit
 def responses(votes, form, response, partitions, out, sizes, BY_TYPE: tl.constexpr, SHAPE: tl.constexpr):
     """Out: sum_j R e, (blocks of parents, M, N), or with types that do not compete R e itself (M, N, J)."""
-    rows, start, end, first = _program(sizes, SHAPE)
-    tiles = load_form(form, rows, first, SHAPE)
-    response_tiles = load_form(response, rows, first, SHAPE)
+    rows, start, end, axes = _program(votes, sizes, SHAPE)
+    tiles = load_form(form, rows, axes, SHAPE)
+    response_tiles = load_form(response, rows, axes, SHAPE)
     for n in range(start, end):
         row, takes = seat(votes, sizes, rows, n)
-        vote = form_votes(votes, row, takes, n, first, SHAPE)
-        logits = logits_of(form, tiles, vote, rows, n, first, sizes, SHAPE)
-        log_partition = of_softmax(partitions, rows, row, takes, n, first, sizes, SHAPE)
-        part = partakers(votes, takes, first, SHAPE)
-        value = tl.where(part, couple(logits, log_partition, part) * evaluate(response, response_tiles, vote), 0.0)
         slot = rows[0] * sizes.slots + n
+        vote = form_votes(votes, row, takes, n, axes, SHAPE)
+        logits = logits_of(form, tiles, vote, slot, rows[3], axes, SHAPE)
+        log_partition = of_softmax(partitions, slot, row, takes, axes, SHAPE)
+        part = takes[:, None] & axes[2][None, :]
+        value = tl.where(part, couple(logits, log_partition, part) * evaluate(response, response_tiles, vote), 0.0)
         if BY_TYPE:
-            j = first + tl.arange(0, SHAPE.JT)
-            inside = rows[3][:, None] & (j < SHAPE.J)[None, :]
-            tl.store(out + slot[:, None] * SHAPE.J + j[None, :], value, mask=inside)
+            at, inside = pair_places(slot, rows[3], axes, SHAPE)
+            tl.store(out + at, value, mask=inside)
         else:
             place = tl.cast(tl.program_id(2), tl.int64) * sizes.samples * sizes.slots + slot
             tl.store(out + place, tl.sum(value, 1), mask=rows[3])
@@ -166,7 +165,7 @@ def responses(votes, form, response, partitions, out, sizes, BY_TYPE: tl.constex
 
 @triton.jit
 def _slot_gradient(
-    votes, form, response, tiles, response_tiles, partitions, means, rows, n, first, sizes, FLOWS: tl.constexpr,
+    votes, form, response, tiles, response_tiles, partitions, means, rows, n, axes, sizes, FLOWS: tl.constexpr,
     SHAPE: tl.constexpr,
 ):  # fmt: skip
     """(row, takes part, vote, gradient of the logit g, gradient of the vote) of one slot.
@@ -174,17 +173,18 @@ def _slot_gradient(
     FLOWS: couplings are not constants; without, g is 0.
     """
     row, takes = seat(votes, sizes, rows, n)
-    vote = form_votes(votes, row, takes, n, first, SHAPE)
-    logits = logits_of(form, tiles, vote, rows, n, first, sizes, SHAPE)
-    log_partition = of_softmax(partitions, rows, row, takes, n, first, sizes, SHAPE)
-    part = partakers(votes, takes, first, SHAPE)
+    slot = rows[0] * sizes.slots + n
+    vote = form_votes(votes, row, takes, n, axes, SHAPE)
+    logits = logits_of(form, tiles, vote, slot, rows[3], axes, SHAPE)
+    log_partition = of_softmax(partitions, slot, row, takes, axes, SHAPE)
+    part = takes[:, None] & axes[2][None, :]
     c = couple(logits, log_partition, part)
     if votes.activations is not None:
         c *= _activation(votes, row, takes, SHAPE)
     to_vote = c[:, :, None] * derivative(response, response_tiles, vote)
     g = tl.zeros_like(c)
     if FLOWS:
-        mean = of_softmax(means, rows, row, takes, n, first, sizes, SHAPE)
+        mean = of_softmax(means, slot, row, takes, axes, SHAPE)
         g = c * (evaluate(response, response_tiles, vote) - mean)
         if form.line is not None or form.slope is not None:
             to_vote += g[:, :, None] * derivative(form, tiles, vote)
@@ -207,17 +207,17 @@ def gradients(
     """Of one weighted sum. Sums over a chunk of slots of g (chunks, M, J), g d and g d^2 (chunks, M, J, D), d measured
     from the centre of the logits; gradients of the poses in the slots (blocks of parents, M, N, R K) and g itself
     (M, N, J). What is None is not asked for."""
-    rows, start, end, first = _program(sizes, SHAPE)
-    tiles = load_form(form, rows, first, SHAPE)
-    response_tiles = load_form(response, rows, first, SHAPE)
+    rows, start, end, axes = _program(votes, sizes, SHAPE)
+    tiles = load_form(form, rows, axes, SHAPE)
+    response_tiles = load_form(response, rows, axes, SHAPE)
     total = tl.zeros((SHAPE.MT, SHAPE.JT), SHAPE.ACC)
     if first_out is not None:
         sums = tl.zeros((SHAPE.MT, SHAPE.JT, SHAPE.RP * SHAPE.EP), SHAPE.ACC)
     if second_out is not None:
         squares = tl.zeros((SHAPE.MT, SHAPE.JT, SHAPE.RP * SHAPE.EP), SHAPE.ACC)
     for n in range(start, end):
-        _, _, vote, g, to_vote = _slot_gradient(
-            votes, form, response, tiles, response_tiles, partitions, means, rows, n, first, sizes, FLOWS, SHAPE
+        row, takes, vote, g, to_vote = _slot_gradient(
+            votes, form, response, tiles, response_tiles, partitions, means, rows, n, axes, sizes, FLOWS, SHAPE
         )
         total += g
         if first_out is not None:
@@ -226,10 +226,10 @@ def gradients(
             if second_out is not None:
                 squares += weighted * deviation(form, tiles, vote)
         if pose_out is not None:
-            weight_at, weight_exists = weight_places(votes, n, first, SHAPE)
+            weight_at, weight_exists = weight_places(votes, n, axes, SHAPE)
             r = tl.arange(0, SHAPE.RP)
-            slot = (tl.cast(tl.program_id(2), tl.int64) * sizes.samples + rows[0]) * sizes.slots + n
-            pose_at = pose_out + (slot * (SHAPE.R * SHAPE.K))[:, None] + (r * SHAPE.K)[None, :]
+            at = (tl.cast(tl.program_id(2), tl.int64) * sizes.samples + rows[0]) * sizes.slots + n
+            pose_at = pose_out + ((at * (SHAPE.R * SHAPE.K))[:, None] + (r * SHAPE.K)[None, :])
             inside = rows[3][:, None] & (r < SHAPE.R)[None, :]
             if SHAPE.K <= 16:
                 for k in tl.static_range(SHAPE.K):
@@ -238,16 +238,15 @@ def gradients(
                 for k in range(SHAPE.K):
                     _store_pose(to_vote, weight_at, weight_exists, pose_at, inside, k, SHAPE)
         if logit_out is not None:
-            j = first + tl.arange(0, SHAPE.JT)
-            place = (rows[0] * sizes.slots + n)[:, None] * SHAPE.J + j[None, :]
-            tl.store(logit_out + place, g, mask=rows[3][:, None] & (j < SHAPE.J)[None, :])
+            at, exists = pair_places(rows[0] * sizes.slots + n, rows[3], axes, SHAPE)
+            tl.store(logit_out + at, g, mask=exists)
     shift = tl.cast(tl.program_id(1), tl.int64) * sizes.samples * SHAPE.J
-    place, inside = pair_places(rows, first, SHAPE)
+    place, inside = pair_places(rows[0], rows[3], axes, SHAPE)
     if sum_out is not None:
         tl.store(sum_out + shift + place, total, mask=inside)
     if first_out is not None:
         shift *= SHAPE.R * SHAPE.E
-        place, inside = vector_places(rows, first, SHAPE)
+        place, inside = vector_places(rows, axes, SHAPE)
         tl.store(first_out + shift + place, sums, mask=inside)
         if second_out is not None:
             tl.store(second_out + shift + place, squares, mask=inside)
@@ -266,8 +265,9 @@ def weight_gradients(
     """
     transform, chunk = tl.program_id(0), tl.program_id(1)
     num_blocks = (SHAPE.J + SHAPE.JT - 1) // SHAPE.JT
-    first, k = tl.program_id(2) % num_blocks * SHAPE.JT, tl.program_id(2) // num_blocks * KT + tl.arange(0, KT)
-    r, e, h, inside = entries(SHAPE)
+    axes = axes_at(votes, tl.program_id(2) % num_blocks * SHAPE.JT, SHAPE)
+    k = tl.program_id(2) // num_blocks * KT + tl.arange(0, KT)
+    j, parents, r, h, inside = axes[0], axes[1], axes[3], axes[5], axes[6]
     to_weight = tl.zeros((SHAPE.JT, SHAPE.RP * SHAPE.EP, KT), SHAPE.ACC)
     to_bias = tl.zeros((SHAPE.JT, SHAPE.RP * SHAPE.EP), SHAPE.ACC)
     if slot_start is None:
@@ -284,10 +284,10 @@ def weight_gradients(
             n = begin
         else:
             n = tl.load(slot_list + begin + step // num_tiles)
-        tiles = load_form(form, rows, first, SHAPE)
-        response_tiles = load_form(response, rows, first, SHAPE)
-        row, takes, _, _, to_vote = _slot_gradient(
-            votes, form, response, tiles, response_tiles, partitions, means, rows, n, first, sizes, FLOWS, SHAPE
+        tiles = load_form(form, rows, axes, SHAPE)
+        response_tiles = load_form(response, rows, axes, SHAPE)
+        row, takes, vote, g, to_vote = _slot_gradient(
+            votes, form, response, tiles, response_tiles, partitions, means, rows, n, axes, sizes, FLOWS, SHAPE
         )
         if weight_out is not None:
             place = (row * (SHAPE.R * SHAPE.K))[:, None, None] + (r * SHAPE.K)[None, :, None] + k[None, None, :]
@@ -296,18 +296,17 @@ def weight_gradients(
             to_weight += tl.sum(to_vote[:, :, :, None] * pose[:, None, :, :], 0)
         if bias_out is not None:
             to_bias += tl.sum(to_vote, 0)
-    j = first + tl.arange(0, SHAPE.JT)
     corner = (tl.cast(chunk, tl.int64) * num_transforms + transform) * SHAPE.J + j
     if weight_out is not None:
         to_weight = tl.sum(tl.reshape(to_weight, (SHAPE.JT, SHAPE.RP, SHAPE.EP, KT)), 1)
         e = tl.arange(0, SHAPE.EP)
         place = (corner * (SHAPE.K * SHAPE.E))[:, None, None] + e[None, :, None] + k[None, None, :] * SHAPE.E
-        real = (j < SHAPE.J)[:, None, None] & (e < SHAPE.E)[None, :, None] & (k < SHAPE.K)[None, None, :]
+        real = parents[:, None, None] & (e < SHAPE.E)[None, :, None] & (k < SHAPE.K)[None, None, :]
         tl.store(weight_out + place, to_weight, mask=real)
     if bias_out is not None:
         place = (corner * (SHAPE.R * SHAPE.E))[:, None] + h[None, :]
         owner = tl.program_id(2) < num_blocks  # the first of those that share the parents
-        tl.store(bias_out + place, to_bias, mask=owner & (j < SHAPE.J)[:, None] & inside[None, :])
+        tl.store(bias_out + place, to_bias, mask=owner & parents[:, None] & inside[None, :])
 
 
 @triton.jit

@@ -35,21 +35,17 @@ def seat(votes, sizes, rows, n):
 
 
 @triton.jit
-def partakers(votes, takes, first, SHAPE: tl.constexpr):
-    """Which pairs of a child and a parent share in a softmax: (MT, JT)."""
+def axes_at(votes, first, SHAPE: tl.constexpr):
+    """Along the parents of a tile, from `first` on, (number, does it exist, does it take part): (JT,) each; along the
+    entries of a vote (row, entry in the row, place in the vote, does it exist): (DP,) each."""
     j = first + tl.arange(0, SHAPE.JT)
-    parents = j < SHAPE.J
+    real = j < SHAPE.J
+    part = real
     if votes.partial is not None:
-        parents = parents & (tl.load(votes.partial + j, mask=parents, other=0) != 0)
-    return takes[:, None] & parents[None, :]
-
-
-@triton.jit
-def entries(SHAPE: tl.constexpr):
-    """(row, entry in the row, place in the vote, does it exist) along the last axis of a tile: (DP,) each."""
+        part = real & (tl.load(votes.partial + j, mask=real, other=0) != 0)
     h = tl.arange(0, SHAPE.RP * SHAPE.EP)
     r, e = h // SHAPE.EP, h % SHAPE.EP
-    return r, e, r * SHAPE.E + e, (r < SHAPE.R) & (e < SHAPE.E)
+    return j, real, part, r, e, r * SHAPE.E + e, (r < SHAPE.R) & (e < SHAPE.E)
 
 
 @triton.jit
@@ -62,13 +58,12 @@ def transform_of(votes, n):
 
 
 @triton.jit
-def weight_places(votes, n, first, SHAPE: tl.constexpr):
+def weight_places(votes, n, axes, SHAPE: tl.constexpr):
     """Where row 0 of the transformations of slot n stands, spread over the rows of a vote, and whether it exists:
     (JT, DP) each; row k is k E further."""
-    _, e, _, inside = entries(SHAPE)
-    j = first + tl.arange(0, SHAPE.JT)
+    j, real, _, _, e, _, inside = axes
     corner = (transform_of(votes, n) * SHAPE.J + j) * (SHAPE.K * SHAPE.E)
-    return votes.weight + corner[:, None] + e[None, :], (j < SHAPE.J)[:, None] & inside[None, :]
+    return votes.weight + (corner[:, None] + e[None, :]), real[:, None] & inside[None, :]
 
 
 @triton.jit
@@ -79,12 +74,12 @@ def _add_product(total, pose_at, pose_exists, weight_at, weight_exists, k, SHAPE
 
 
 @triton.jit
-def form_votes(votes, row, takes, n, first, SHAPE: tl.constexpr):
-    """Votes of the children in slot n for the parents from `first` on: (MT, JT, DP)."""
-    r, _, h, inside = entries(SHAPE)
-    pose_at = votes.poses + (row * (SHAPE.R * SHAPE.K))[:, None] + (r * SHAPE.K)[None, :]
+def form_votes(votes, row, takes, n, axes, SHAPE: tl.constexpr):
+    """Votes of the children in slot n for the parents of the tile: (MT, JT, DP)."""
+    j, _, _, r, _, h, inside = axes
+    pose_at = votes.poses + ((row * (SHAPE.R * SHAPE.K))[:, None] + (r * SHAPE.K)[None, :])
     pose_exists = takes[:, None] & inside[None, :]
-    weight_at, weight_exists = weight_places(votes, n, first, SHAPE)
+    weight_at, weight_exists = weight_places(votes, n, axes, SHAPE)
     total = tl.zeros((SHAPE.MT, SHAPE.JT, SHAPE.RP * SHAPE.EP), SHAPE.ACC)
     if SHAPE.K <= 16:
         for k in tl.static_range(SHAPE.K):
@@ -94,10 +89,8 @@ def form_votes(votes, row, takes, n, first, SHAPE: tl.constexpr):
             total = _add_product(total, pose_at, pose_exists, weight_at, weight_exists, k, SHAPE)
     D: tl.constexpr = SHAPE.R * SHAPE.E
     if votes.bias is not None:
-        j = first + tl.arange(0, SHAPE.JT)
         place = ((transform_of(votes, n) * SHAPE.J + j) * D)[:, None] + h[None, :]
-        bias = tl.load(votes.bias + place, mask=(j < SHAPE.J)[:, None] & inside[None, :], other=0.0)
-        total += bias.to(SHAPE.ACC)[None, :, :]
+        total += tl.load(votes.bias + place, mask=weight_exists, other=0.0).to(SHAPE.ACC)[None, :, :]
     if votes.offset is not None:
         offset = tl.load(votes.offset + tl.cast(n, tl.int64) * D + h, mask=inside, other=0.0)
         total += offset.to(SHAPE.ACC)[None, None, :]
@@ -105,34 +98,33 @@ def form_votes(votes, row, takes, n, first, SHAPE: tl.constexpr):
 
 
 @triton.jit
-def pair_places(rows, first, SHAPE: tl.constexpr):
-    """Where a number per sample and parent stands, and whether it exists: (MT, JT) each."""
-    j = first + tl.arange(0, SHAPE.JT)
-    return rows[0][:, None] * SHAPE.J + j[None, :], rows[3][:, None] & (j < SHAPE.J)[None, :]
+def pair_places(number, exists, axes, SHAPE: tl.constexpr):
+    """Where a number per sample (or slot) and parent stands, and whether it exists: (MT, JT) each."""
+    return number[:, None] * SHAPE.J + axes[0][None, :], exists[:, None] & axes[1][None, :]
 
 
 @triton.jit
-def vector_places(rows, first, SHAPE: tl.constexpr):
+def vector_places(rows, axes, SHAPE: tl.constexpr):
     """The same for a vector per sample and parent: (MT, JT, DP) each."""
-    place, exists = pair_places(rows, first, SHAPE)
-    _, _, h, inside = entries(SHAPE)
+    place, exists = pair_places(rows[0], rows[3], axes, SHAPE)
     D: tl.constexpr = SHAPE.R * SHAPE.E
-    return place[:, :, None] * D + h[None, None, :], exists[:, :, None] & inside[None, None, :]
+    return place[:, :, None] * D + axes[5][None, None, :], exists[:, :, None] & axes[6][None, None, :]
 
 
 @triton.jit
-def load_form(form, rows, first, SHAPE: tl.constexpr):
+def load_form(form, rows, axes, SHAPE: tl.constexpr):
     """(centre, line, slope) as tiles (MT, JT, DP) and height (MT, JT); 0 for what the form does not have."""
     centre, line, slope, height = 0.0, 0.0, 0.0, 0.0
-    place, inside = vector_places(rows, first, SHAPE)
-    if form.centre is not None:
-        centre = tl.load(form.centre + place, mask=inside, other=0.0)
-    if form.line is not None:
-        line = tl.load(form.line + place, mask=inside, other=0.0)
-    if form.slope is not None:
-        slope = tl.load(form.slope + place, mask=inside, other=0.0)
+    if form.line is not None or form.slope is not None:
+        place, inside = vector_places(rows, axes, SHAPE)
+        if form.centre is not None:
+            centre = tl.load(form.centre + place, mask=inside, other=0.0)
+        if form.line is not None:
+            line = tl.load(form.line + place, mask=inside, other=0.0)
+        if form.slope is not None:
+            slope = tl.load(form.slope + place, mask=inside, other=0.0)
     if form.height is not None:
-        place, inside = pair_places(rows, first, SHAPE)
+        place, inside = pair_places(rows[0], rows[3], axes, SHAPE)
         height = tl.load(form.height + place, mask=inside, other=0.0)
     return centre, line, slope, height
 
@@ -174,31 +166,28 @@ def derivative(form, tiles, vote):
 
 
 @triton.jit
-def logits_of(form, tiles, vote, rows, n, first, sizes, SHAPE: tl.constexpr):
-    """Logits of the pairs of slot n: (MT, JT)."""
+def logits_of(form, tiles, vote, slot, exists, axes, SHAPE: tl.constexpr):
+    """Logits of the pairs of a slot of every sample, whose number is m N + n: (MT, JT)."""
     if form.line is None and form.slope is None:
         logits = tl.zeros((SHAPE.MT, SHAPE.JT), SHAPE.ACC)
     else:
         logits = evaluate(form, tiles, vote)
     if form.given is not None:
-        j = first + tl.arange(0, SHAPE.JT)
-        place = (rows[0] * sizes.slots + n)[:, None] * SHAPE.J + j[None, :]
-        inside = rows[3][:, None] & (j < SHAPE.J)[None, :]
+        place, inside = pair_places(slot, exists, axes, SHAPE)
         logits += tl.load(form.given + place, mask=inside, other=0.0).to(SHAPE.ACC)
     return logits
 
 
 @triton.jit
-def of_softmax(partition, rows, row, takes, n, first, sizes, SHAPE: tl.constexpr):
-    """The number of the softmax that each pair of slot n belongs to: (MT, JT), or (MT, 1) where types share one."""
+def of_softmax(partition, slot, row, takes, axes, SHAPE: tl.constexpr):
+    """The number of the softmax that each pair of a slot belongs to: (MT, JT), or (MT, 1) where types share one."""
     if partition.by_type is not None:
-        j = first + tl.arange(0, SHAPE.JT)
-        inside = takes[:, None] & (j < SHAPE.J)[None, :]
-        return tl.load(partition.by_type + row[:, None] * SHAPE.J + j[None, :], mask=inside, other=0.0)
+        place, inside = pair_places(row, takes, axes, SHAPE)
+        return tl.load(partition.by_type + place, mask=inside, other=0.0)
     elif partition.by_child is not None:
         return tl.load(partition.by_child + row, mask=takes, other=0.0)[:, None]
     else:
-        return tl.load(partition.by_slot + rows[0] * sizes.slots + n, mask=takes, other=0.0)[:, None]
+        return tl.load(partition.by_slot + slot, mask=takes, other=0.0)[:, None]
 
 
 @triton.jit
