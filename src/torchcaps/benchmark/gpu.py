@@ -144,19 +144,19 @@ def _milliseconds(call: Callable[[], Any]) -> float:
     return sorted(times)[len(times) // 2]
 
 
-def examine_static(target: str, names: Sequence[str] = (), **sizes: int) -> list[dict[str, Any]]:
+def examine_static(target: str, names: Sequence[str] = (), *, batch_size: int | None = None) -> list[dict[str, Any]]:
     """What a forward and backward pass of layers starts on a GPU of this kind, compiled here.
 
     Args:
         target: such as "sm_90".
         names: of the cases.
-        sizes: fields of the cases to change, such as batch_size.
+        batch_size: instead of that of the cases.
     """
     from torchcaps.gpu.static import examine, on_paper
 
     found = []
     for case in select(make_cases(quick=False), names or LAYERS):
-        case = replace(case, **sizes)
+        case = replace(case, batch_size=batch_size or case.batch_size)
         with on_paper(), use_backend(GPU):
             workload = Workload(case)
             launches = examine(target, partial(workload.forward_backward, GPU))

@@ -1,7 +1,7 @@
 """What kernels are given: named tuples of tensors, numbers and constants.
 
-Triton takes a tuple as one argument. A tensor that is None is known when a kernel is compiled, so that what it would have
-taken part in is left out.
+Triton takes a tuple as one argument. A tensor that is None is known when a kernel is compiled, so that what it
+would have taken part in is left out.
 """
 
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ class Votes(NamedTuple):
 
 
 class Form(NamedTuple):
-    r"""A quadratic function of a vote for each parent of each sample: height + sum_h (line + slope d) d, d = V - centre.
+    r"""A quadratic function of votes for each parent of each sample: height + sum_h (line + slope d) d, d = V - centre.
 
     What is None is 0. Logits of every routing have this form, and so have gradients of couplings: a softmax routing has
     the logit <V, q> (line q), or -T \|V - q\|^2 (centre q, slope -T), EM has T (ln a + ln p) (centre the mean,

@@ -31,7 +31,7 @@ def device_type() -> str:
 def why_not_triton() -> str | None:
     """Why there is no Triton; None if there is."""
     if find_spec("triton") is None:
-        return "Triton is not installed: it comes with torch's builds for GPUs, or by `pip install --no-deps triton==3.7.1`"
+        return "Triton is not installed: torch's builds for GPUs bring it, or `pip install --no-deps triton==3.7.1`"
     return None
 
 

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from torchcaps.gpu.arguments import Form, Partition
 from torchcaps.gpu.availability import on_device, why_not_gpu
-from torchcaps.gpu.state import KINDS, Kind, empty_state, kinds_of, split_state
+from torchcaps.gpu.launch import launch
+from torchcaps.gpu.state import KINDS, Kind, empty_state, kinds_of, pair, split_state
 from torchcaps.routing.ops.em import EmInputs, EmKernelOptions, EmMapping
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.steps import LEAST_MASS
@@ -33,7 +34,7 @@ class TritonEm:
 
     def forward(self, inputs: EmInputs, outputs: tuple[Tensor, ...], state: Tensor) -> None:
         with _on_device(inputs):
-            _Solution(inputs).forward(*outputs, state)
+            _Solution(inputs).forward(outputs, state)
 
     def backward(
         self, inputs: EmInputs, state: Tensor, arriving: tuple[Tensor | None, ...], gradients: dict[str, Tensor]
@@ -43,7 +44,7 @@ class TritonEm:
 
     def couplings(self, inputs: EmInputs, state: Tensor, iteration: int, outputs: tuple[Tensor, ...]) -> None:
         with _on_device(inputs):
-            _Solution(inputs).couplings(state, iteration, *outputs)
+            _Solution(inputs).couplings(state, iteration, outputs)
 
     def parents(self, inputs: EmInputs, state: Tensor) -> tuple[Tensor, Tensor]:
         _, _, logit, mean, *_ = split_state(state, _shapes(inputs))
@@ -74,12 +75,12 @@ class _Solution:
 
         self.options = inputs.options
         self.layer = Layer(inputs.votes)
-        self.beta_a, self.beta_u = (None if beta is None else beta.contiguous() for beta in (inputs.beta_a, inputs.beta_u))
-        self.logits = None if inputs.initial_logits is None else inputs.initial_logits.contiguous()
+        given = (inputs.beta_a, inputs.beta_u, inputs.initial_logits)
+        self.beta_a, self.beta_u, self.logits = (None if value is None else value.contiguous() for value in given)
         self.num_iterations = len(self.options.sharpness)
         self.kinds, self.shapes = _kinds(inputs), _shapes(inputs)
 
-    def forward(self, out_poses: Tensor, out_activations: Tensor, out_logits: Tensor, state: Tensor) -> None:
+    def forward(self, outputs: tuple[Tensor, ...], state: Tensor) -> None:
         from torchcaps.gpu.kernels.em_steps import finish_m_step
 
         layer, options = self.layer, self.options
@@ -89,7 +90,8 @@ class _Solution:
             form = self._form(mean, slope, height, t)
             partition = layer.partition(form, self.kinds[t], partitions[t])
             sums = layer.moments(form, partition, mass=True, spread=True)
-            finish_m_step[layer.row_grid](
+            launch(
+                finish_m_step, layer.row_grid,
                 *sums, mean[t - 1] if t > 0 and options.damping else None, self.beta_a, self.beta_u, mass_scale,
                 mass[t], mean[t], slope[t], height[t], logit[t], layer.num_rows, layer.num_chunks, self._parents(),
                 *self._numbers(t), ACTIVATION=options.mapping, **self._row_options(),
@@ -98,6 +100,7 @@ class _Solution:
                 total = mass[t].sum((1, 2), keepdim=True)
                 logit[t].copy_(mass[t].clamp_min(LEAST_MASS).log() - total.clamp_min(LEAST_MASS).log())
                 height[t] += options.inverse_temperatures[t] * logit[t]
+        out_poses, out_activations, out_logits = outputs
         out_poses.copy_(mean[-1])
         out_logits.copy_(logit[-1])
         out_activations.copy_(logit[-1].exp() if options.mapping == MIXING else logit[-1].sigmoid())
@@ -122,7 +125,8 @@ class _Solution:
             line, curve, constant = (torch.empty_like(value[t]) for value in (mean, mean, mass))
             to_old = torch.empty_like(mean[t]) if options.damping else None
             shared = self._shared(mass[t], logit[t], sums[0], arrived[1], t)
-            finish_gradient[layer.row_grid](
+            launch(
+                finish_gradient, layer.row_grid,
                 *sums, *(arrived if t == last else (None, None, None)), carried, shared, mass[t], mean[t], slope[t],
                 logit[t], mean[t - 1] if t > 0 and options.damping else None, self.beta_u, mass_scale, line, curve,
                 constant, *to_betas[:, t - start], to_old, layer.num_rows, layer.num_chunks, self._parents(),
@@ -137,9 +141,7 @@ class _Solution:
             if flows or "activations" in gradients:
                 means, per_child = layer.responses(form, response, partition, kind)
                 to_activations += per_child
-            sums = votes.add(
-                form, response, partition, means if flows else None, sums=t > start, squares=t > start
-            )
+            sums = votes.add(form, response, partition, means if flows else None, sums=t > start, squares=t > start)
         votes.finish()
         if "activations" in gradients:
             gradients["activations"].copy_(layer.of_voting(to_activations))
@@ -147,8 +149,8 @@ class _Solution:
             if name in gradients:
                 gradients[name].copy_(to_beta.flatten(0, -2).sum(0))
 
-    def couplings(self, state: Tensor, iteration: int, out: Tensor, log_likelihood: Tensor) -> None:
-        layer = self.layer
+    def couplings(self, state: Tensor, iteration: int, outputs: tuple[Tensor, ...]) -> None:
+        (out, log_likelihood), layer = outputs, self.layer
         _, height, _, mean, slope, *_ = split_state(state, self.shapes)
         kind = self.kinds[0] if iteration == 0 else KINDS[self.options.competition]
         form = self._form(mean, slope, height, iteration)
@@ -170,8 +172,6 @@ class _Solution:
         return Form(centre=mean[t - 1], slope=slope[t - 1], height=height[t - 1])
 
     def _numbers(self, t: int) -> tuple[tuple[float, float], ...]:
-        from torchcaps.gpu.layer import pair
-
         options = self.options
         numbers = (options.sharpness[t], options.inverse_temperatures[t], options.eps_var, options.damping)
         return tuple(map(pair, numbers))
@@ -207,4 +207,6 @@ class _Solution:
         else:
             to_log = torch.zeros_like(mass)
         total = mass.sum((1, 2))
-        return torch.where(total >= LEAST_MASS, to_log.sum((1, 2)) / total.clamp_min(LEAST_MASS), torch.zeros_like(total))
+        return torch.where(
+            total >= LEAST_MASS, to_log.sum((1, 2)) / total.clamp_min(LEAST_MASS), torch.zeros_like(total)
+        )

@@ -5,7 +5,6 @@ Nothing here reads a number back from the device, so that a call never waits for
 
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 import triton.language as tl
 from torch import Tensor
@@ -14,6 +13,7 @@ from torchcaps.gpu import tiles
 from torchcaps.gpu.arguments import Form, Partition, Shape, Sizes, Votes
 from torchcaps.gpu.availability import interprets
 from torchcaps.gpu.kernels import passes
+from torchcaps.gpu.launch import launch
 from torchcaps.gpu.state import Kind, working_type
 from torchcaps.gpu.tiles import Tile, choose_tile, cut, power_of_two
 from torchcaps.routing.ops.votes import KernelVotes
@@ -96,7 +96,7 @@ class Layer:
     def partition(self, form: Form, kind: Kind, out: Tensor) -> Partition:
         """Log-partitions of the logits, in `out`."""
         slots = self._slot_values(kind)
-        passes.partition[self.grid](self.given, form, slots, self.sizes, BY_TYPE=kind.by_type, **self.options)
+        launch(passes.partition, self.grid, self.given, form, slots, self.sizes, BY_TYPE=kind.by_type, **self.options)
         self.fold(slots, out, by_child=kind.by_child, log=True)
         return as_partition(out, kind)
 
@@ -105,21 +105,32 @@ class Layer:
         rows = (self.num_chunks, self.num_rows)
         masses = self.new(*rows) if mass else None
         sums, squares = self.new(*rows, self.vote_size), self.new(*rows, self.vote_size) if spread else None
-        passes.moments[self.grid](self.given, form, partition, masses, sums, squares, self.sizes, **self.options)
+        launch(
+            passes.moments, self.grid, self.given, form, partition, masses, sums, squares, self.sizes, **self.options
+        )
         return masses, sums, squares
 
     def couplings(self, form: Form, partition: Partition, out: Tensor, *, amended: bool) -> None:
         """Couplings (B, S, N, J), multiplied by activations if amended."""
         room = self.room_for(out)
         given = self.given if amended else self.given._replace(activations=None)
-        passes.couplings[self.grid](given, form, partition, room, self.sizes, **self.options)
+        launch(passes.couplings, self.grid, given, form, partition, room, self.sizes, **self.options)
         deliver(room, out)
 
     def responses(self, form: Form, response: Form, partition: Partition, kind: Kind) -> tuple[Partition, Tensor]:
         """sum R e of each softmax, and of each child, (B, I): the gradient of its activation."""
         slots = self._slot_values(kind)
-        passes.responses[self.grid](
-            self.given, form, response, partition, slots, self.sizes, BY_TYPE=kind.by_type, **self.options
+        launch(
+            passes.responses,
+            self.grid,
+            self.given,
+            form,
+            response,
+            partition,
+            slots,
+            self.sizes,
+            BY_TYPE=kind.by_type,
+            **self.options,
         )
         means = self.new(*kind.shape(self.votes))
         self.fold(slots, means, by_child=kind.by_child)
@@ -137,7 +148,7 @@ class Layer:
         num_layers = values.numel() // (self.batch_size * slots * columns)
         column_tile = min(64, power_of_two(columns))
         num_rows, row_tile = out.numel() // columns, 512 // column_tile
-        passes.fold[(-(-num_rows // row_tile), -(-columns // column_tile))](
+        launch(passes.fold, (-(-num_rows // row_tile), -(-columns // column_tile)),
             values, start, listed, out, num_rows, out.shape[1], slots, num_layers, columns,
             LOG=log, LEAKY=log and self.leaky, RT=row_tile, CT=column_tile, num_warps=4,
         )  # fmt: skip
@@ -241,12 +252,20 @@ class VoteGradients:
             logits = None
         terms = (layer.given, form, response, partition, partition if means is None else means)
         if sums or logits is not None or "poses" in rooms:
-            passes.gradients[layer.grid](
-                *terms, *found, rooms.get("poses"), logits, layer.sizes, FLOWS=flows, **layer.options
+            launch(
+                passes.gradients,
+                layer.grid,
+                *terms,
+                *found,
+                rooms.get("poses"),
+                logits,
+                layer.sizes,
+                FLOWS=flows,
+                **layer.options,
             )
         if "weight" in rooms or "bias" in rooms:
             start, listed = (None, None) if self.owners is None else self.owners
-            passes.weight_gradients[self.grid](
+            launch(passes.weight_gradients, self.grid,
                 *terms, start, listed, rooms.get("weight"), rooms.get("bias"), self.sizes, layer.num_transforms,
                 FLOWS=flows, **self.options,
             )  # fmt: skip
@@ -283,15 +302,3 @@ def deliver(room: Tensor, target: Tensor) -> None:
     """What kernels have written, in the type of the target."""
     if room is not target:
         target.copy_(room.view_as(target))
-
-
-def pair(number: float) -> tuple[float, float]:
-    """Two numbers of 32 bits whose sum is a number to about 48 bits: Triton makes every float of Python a float32.
-
-    Example:
-        >>> high, low = pair(0.1)
-        >>> abs(high + low - 0.1) < 1e-16 < abs(high - 0.1)
-        True
-    """
-    high = float(np.float32(number))
-    return high, float(np.float32(number - high))

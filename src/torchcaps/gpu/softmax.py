@@ -7,7 +7,8 @@ from torch import Tensor
 
 from torchcaps.gpu.arguments import Form, Partition
 from torchcaps.gpu.availability import on_device, why_not_gpu
-from torchcaps.gpu.state import Kind, empty_state, kinds_of, split_state
+from torchcaps.gpu.launch import launch
+from torchcaps.gpu.state import Kind, empty_state, kinds_of, pair, split_state
 from torchcaps.routing.ops.softmax import SoftmaxAlgorithm, SoftmaxInputs, SoftmaxOptions
 from torchcaps.routing.problem import Problem
 
@@ -15,8 +16,8 @@ EUCLIDEAN, ENTROPY = SoftmaxAlgorithm.KMEANS_EUCLIDEAN, SoftmaxAlgorithm.ENTROPY
 
 
 class TritonSoftmax:
-    """Its state: sums (r, M, J, D) and their masses (r, M, J) for the Euclidean metric, queries (r - 1, M, J, D), and the
-    log-partitions of every iteration."""
+    """Its state: sums (r, M, J, D) and their masses (r, M, J) for the Euclidean metric, queries (r - 1, M, J, D), and
+    the log-partitions of every iteration."""
 
     backend = "triton"
 
@@ -30,17 +31,17 @@ class TritonSoftmax:
 
     def forward(self, inputs: SoftmaxInputs, outputs: tuple[Tensor, ...], state: Tensor) -> None:
         with _on_device(inputs):
-            _Solution(inputs).forward(*outputs, state)
+            _Solution(inputs).forward(outputs[0], state)
 
     def backward(
         self, inputs: SoftmaxInputs, state: Tensor, arriving: tuple[Tensor | None, ...], gradients: dict[str, Tensor]
     ) -> None:
         with _on_device(inputs):
-            _Solution(inputs).backward(state, *arriving, gradients)
+            _Solution(inputs).backward(state, arriving[0], gradients)
 
     def couplings(self, inputs: SoftmaxInputs, state: Tensor, iteration: int, outputs: tuple[Tensor, ...]) -> None:
         with _on_device(inputs):
-            _Solution(inputs).couplings(state, iteration, *outputs)
+            _Solution(inputs).couplings(state, iteration, outputs[0])
 
 
 def _on_device(inputs: SoftmaxInputs) -> AbstractContextManager:
@@ -68,7 +69,7 @@ class _Solution:
     """One call: iterations over the passes of a layer."""
 
     def __init__(self, inputs: SoftmaxInputs) -> None:
-        from torchcaps.gpu.layer import Layer, pair
+        from torchcaps.gpu.layer import Layer
 
         self.options = options = inputs.options
         self.layer = Layer(inputs.votes, partial=inputs.partial, leaky=options.leaky)
@@ -82,7 +83,7 @@ class _Solution:
 
     def forward(self, out: Tensor, state: Tensor) -> None:
         from torchcaps.gpu.kernels.softmax_steps import finish_sums
-        from torchcaps.gpu.layer import deliver, pair
+        from torchcaps.gpu.layer import deliver
 
         layer, algorithm, last = self.layer, self.options.algorithm, self.options.num_sums - 1
         sums, masses, queries, *partitions = split_state(state, self.shapes)
@@ -91,7 +92,8 @@ class _Solution:
             form = self._form(queries, t)
             partition = layer.partition(form, self.kinds[t], partitions[t])
             mass_in, sums_in, _ = layer.moments(form, partition, mass=algorithm == EUCLIDEAN, spread=False)
-            finish_sums[layer.row_grid](
+            launch(
+                finish_sums, layer.row_grid,
                 sums_in, mass_in, queries[t - 1] if t > 0 else None, sums[t], masses[t] if len(masses) else None,
                 queries[t] if t < last else None, room if t == last else None, layer.num_rows, layer.num_chunks,
                 self.squash_k, pair(self.scales[t]), ALGORITHM=algorithm, **layer.row_options,
@@ -104,7 +106,7 @@ class _Solution:
 
     def backward(self, state: Tensor, grad_out: Tensor | None, gradients: dict[str, Tensor]) -> None:
         from torchcaps.gpu.kernels.softmax_steps import finish_gradient
-        from torchcaps.gpu.layer import VoteGradients, as_partition, pair
+        from torchcaps.gpu.layer import VoteGradients, as_partition
 
         layer, options = self.layer, self.options
         algorithm, last = options.algorithm, options.num_sums - 1
@@ -123,8 +125,9 @@ class _Solution:
                 to_sums.copy_(_longest_gradient(sums[t], grad_out.reshape(sums[t].shape).to(sums.dtype)))
             else:
                 to_pose = layer.new(*to_sums.shape) if algorithm == SoftmaxAlgorithm.DYNAMIC else None
-                finish_gradient[layer.row_grid](
-                    sums_in, grad_out.contiguous() if t == last else None, sums[t], masses[t] if len(masses) else None,
+                launch(
+                finish_gradient, layer.row_grid,
+                sums_in, grad_out.contiguous() if t == last else None, sums[t], masses[t] if len(masses) else None,
                     later, to_pose, to_sums, to_mass, layer.num_rows, layer.num_chunks, self.squash_k,
                     pair(self.scales[t]), ALGORITHM=algorithm, **layer.row_options,
                 )  # fmt: skip

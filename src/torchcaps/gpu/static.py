@@ -80,8 +80,8 @@ def dry_run(target: str) -> Iterator[list[tuple[str, int, Any]]]:
 
         return call
 
-    driver.set_active(_PaperDriver(GPUTarget("cuda", TARGETS[target], 32)))
-    JITFunction.__getitem__ = compile_only
+    driver.set_active(_PaperDriver(GPUTarget("cuda", TARGETS[target], 32)))  # pyrefly: ignore[bad-argument-type]
+    JITFunction.__getitem__ = compile_only  # pyrefly: ignore[bad-assignment]
     try:
         yield gathered
     finally:

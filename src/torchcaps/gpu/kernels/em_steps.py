@@ -1,7 +1,7 @@
 """From the sums of an M-step to Gaussians, and from the gradients of logits to those of the sums.
 
-Rows are pairs of a sample and a parent. Derivations are in the README of EM routing; an E-step reads a Gaussian as a form:
-slope = -T / (2 variance), height = T (ln a - sum_h ln(2 pi variance) / 2).
+Rows are pairs of a sample and a parent. Derivations are in the README of EM routing; an E-step reads a Gaussian as a
+form: slope = -T / (2 variance), height = T (ln a - sum_h ln(2 pi variance) / 2).
 """
 
 import triton
@@ -32,13 +32,13 @@ def finish_m_step(
     num_rows, num_chunks, parents_of_example, sharpness, temperature, eps, damping,
     J: tl.constexpr, D: tl.constexpr, ACTIVATION: tl.constexpr, RT: tl.constexpr, DP: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
-    """Merges the chunks (Chan's rule) and ends the M-step. MIXING needs the masses of all parents: the caller adds T ln a
-    to the heights and writes the logits."""
+    """Merges the chunks (Chan's rule) and ends the M-step. MIXING needs the masses of all parents: the caller adds
+    T ln a to the heights and writes the logits."""
     row, exists, place, inside = row_places(num_rows, D, RT, DP)
     mass = tl.zeros((RT,), ACC)
     centre = tl.zeros((RT, DP), ACC)
     square = tl.zeros((RT, DP), ACC)
-    for chunk in range(0, num_chunks):
+    for chunk in range(num_chunks):
         shift = tl.cast(chunk, tl.int64) * num_rows
         other = tl.load(masses + shift + row, mask=exists, other=0.0)
         delta = tl.load(centres + shift * D + place, mask=inside, other=0.0) - centre
@@ -85,8 +85,8 @@ def finish_gradient(
     J: tl.constexpr, D: tl.constexpr, ACTIVATION: tl.constexpr, LAST: tl.constexpr, RT: tl.constexpr, DP: tl.constexpr,
     ACC: tl.constexpr,
 ):  # fmt: skip
-    """The form of the gradient of a weight r = R a, from the gradients of a Gaussian: those of the outputs if LAST, else
-    the sums of g, g d and g d^2 over the logits that it gave.
+    """The form of the gradient of a weight r = R a, from the gradients of a Gaussian: those of the outputs if LAST,
+    else the sums of g, g d and g d^2 over the logits that it gave.
 
     carried: what the next mean passes on to this one (damping). shared: of MIXING, what every mass gets from the total,
     by example. to_old: what this mean passes on.

@@ -78,13 +78,11 @@ def partition(votes, form, out, sizes, BY_TYPE: tl.constexpr, SHAPE: tl.constexp
 
 
 @triton.jit
-def moments(
-    votes, form, partitions, mass_out, first_out, second_out, sizes, SHAPE: tl.constexpr
-):
+def moments(votes, form, partitions, mass_out, first_out, second_out, sizes, SHAPE: tl.constexpr):
     """Sums over a chunk of slots, (chunks, M, J) and (chunks, M, J, D): masses and sums of votes.
 
-    With `second_out` they are mass, mean and squared deviations from it, updated slot by slot (Welford): nothing cancels,
-    however far the mean is from 0 or from where it was.
+    With `second_out` they are mass, mean and squared deviations from it, updated slot by slot (Welford): nothing
+    cancels, however far the mean is from 0 or from where it was.
     """
     rows, start, end, axes = _program(votes, sizes, SHAPE)
     tiles = load_form(form, rows, axes, SHAPE)
@@ -314,8 +312,8 @@ def fold(
     values, slot_start, slot_list, out, num_rows, rows_of_example, slots_of_example, num_layers, C,
     LOG: tl.constexpr, LEAKY: tl.constexpr, RT: tl.constexpr, CT: tl.constexpr,
 ):  # fmt: skip
-    """Over layers and the slots of each child (slot_list from slot_start[i] on; None: row i is slot i) the sum, or LOG the
-    logarithm of the sum of exponentials, 0 for nobody: (layers, B, S N, C) -> (B, I, C)."""
+    """Over layers and the slots of each child (slot_list from slot_start[i] on; None: row i is slot i) the sum, or
+    LOG the logarithm of the sum of exponentials, 0 for nobody: (layers, B, S N, C) -> (B, I, C)."""
     row, c = tl.program_id(0) * RT + tl.arange(0, RT), tl.program_id(1) * CT + tl.arange(0, CT)
     exists = row < num_rows
     example, i = tl.cast(row // rows_of_example, tl.int64), row % rows_of_example
@@ -330,13 +328,13 @@ def fold(
         if LEAKY:  # a parent with logit 0
             largest, total = tl.zeros((RT, CT), values.dtype.element_ty), total + 1.0
     layer_size = tl.cast(num_rows // rows_of_example, tl.int64) * slots_of_example
-    for step in range(0, tl.max(count)):
+    for step in range(tl.max(count)):
         present = step < count
         if slot_start is None:
             slot = begin
         else:
             slot = tl.load(slot_list + begin + step, mask=present, other=0)
-        for layer in range(0, num_layers):
+        for layer in range(num_layers):
             place = (layer * layer_size + example * slots_of_example + slot)[:, None] * C + c[None, :]
             inside = present[:, None] & (c < C)[None, :]
             if LOG:

@@ -1,6 +1,7 @@
 """From weighted sums to the next query and to the output, and back: the step in which softmax routings differ.
 
-Rows are pairs of a sample and a parent; everything is a vector of D entries. Derivations are in the READMEs of the routings.
+Rows are pairs of a sample and a parent; everything is a vector of D entries. Derivations are in the READMEs of
+the routings.
 """
 
 import triton
@@ -30,7 +31,7 @@ def row_places(num_rows, D: tl.constexpr, RT: tl.constexpr, DP: tl.constexpr):
 def add_chunks(values, place, inside, size, num_chunks, ACC: tl.constexpr):
     """Sum over chunks of slots in a fixed order."""
     total = tl.zeros(place.shape, ACC)
-    for chunk in range(0, num_chunks):
+    for chunk in range(num_chunks):
         total += tl.load(values + tl.cast(chunk, tl.int64) * size + place, mask=inside, other=0.0)
     return total
 
@@ -38,7 +39,7 @@ def add_chunks(values, place, inside, size, num_chunks, ACC: tl.constexpr):
 @triton.jit
 def _inverse(value, ACC: tl.constexpr, FLOAT32: tl.constexpr, FLOAT64: tl.constexpr):
     """1 / value, 0 where the value is not above the bound of its type: there gradients would overflow."""
-    least = FLOAT64 if ACC == tl.float64 else FLOAT32
+    least = FLOAT64 if tl.float64 == ACC else FLOAT32
     return tl.where(value > least, 1.0 / tl.where(value > least, value, 1.0), 0.0)
 
 

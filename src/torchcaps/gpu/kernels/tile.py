@@ -53,8 +53,7 @@ def transform_of(votes, n):
     """The transformation of slot n."""
     if votes.transform is None:
         return tl.cast(n, tl.int64)
-    else:
-        return tl.cast(tl.load(votes.transform + n), tl.int64)
+    return tl.cast(tl.load(votes.transform + n), tl.int64)
 
 
 @triton.jit
@@ -134,8 +133,7 @@ def deviation(form, tiles, vote):
     """d = V - centre."""
     if form.centre is None:
         return vote
-    else:
-        return vote - tiles[0]
+    return vote - tiles[0]
 
 
 @triton.jit
@@ -159,10 +157,9 @@ def derivative(form, tiles, vote):
     d = deviation(form, tiles, vote)
     if form.slope is None:
         return tiles[1] + tl.zeros_like(d)
-    elif form.line is None:
+    if form.line is None:
         return 2.0 * tiles[2] * d
-    else:
-        return tiles[1] + 2.0 * tiles[2] * d
+    return tiles[1] + 2.0 * tiles[2] * d
 
 
 @triton.jit
@@ -184,10 +181,9 @@ def of_softmax(partition, slot, row, takes, axes, SHAPE: tl.constexpr):
     if partition.by_type is not None:
         place, inside = pair_places(row, takes, axes, SHAPE)
         return tl.load(partition.by_type + place, mask=inside, other=0.0)
-    elif partition.by_child is not None:
+    if partition.by_child is not None:
         return tl.load(partition.by_child + row, mask=takes, other=0.0)[:, None]
-    else:
-        return tl.load(partition.by_slot + slot, mask=takes, other=0.0)[:, None]
+    return tl.load(partition.by_slot + slot, mask=takes, other=0.0)[:, None]
 
 
 @triton.jit
