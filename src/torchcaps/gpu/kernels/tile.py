@@ -53,7 +53,8 @@ def transform_of(votes, n):
     """The transformation of slot n."""
     if votes.transform is None:
         return tl.cast(n, tl.int64)
-    return tl.cast(tl.load(votes.transform + n), tl.int64)
+    else:
+        return tl.cast(tl.load(votes.transform + n), tl.int64)
 
 
 @triton.jit
@@ -133,7 +134,8 @@ def deviation(form, tiles, vote):
     """d = V - centre."""
     if form.centre is None:
         return vote
-    return vote - tiles[0]
+    else:
+        return vote - tiles[0]
 
 
 @triton.jit
@@ -157,9 +159,10 @@ def derivative(form, tiles, vote):
     d = deviation(form, tiles, vote)
     if form.slope is None:
         return tiles[1] + tl.zeros_like(d)
-    if form.line is None:
+    elif form.line is None:
         return 2.0 * tiles[2] * d
-    return tiles[1] + 2.0 * tiles[2] * d
+    else:
+        return tiles[1] + 2.0 * tiles[2] * d
 
 
 @triton.jit
@@ -181,9 +184,10 @@ def of_softmax(partition, slot, row, takes, axes, SHAPE: tl.constexpr):
     if partition.by_type is not None:
         place, inside = pair_places(row, takes, axes, SHAPE)
         return tl.load(partition.by_type + place, mask=inside, other=0.0)
-    if partition.by_child is not None:
+    elif partition.by_child is not None:
         return tl.load(partition.by_child + row, mask=takes, other=0.0)[:, None]
-    return tl.load(partition.by_slot + slot, mask=takes, other=0.0)[:, None]
+    else:
+        return tl.load(partition.by_slot + slot, mask=takes, other=0.0)[:, None]
 
 
 @triton.jit
