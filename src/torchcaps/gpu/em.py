@@ -9,6 +9,7 @@ from torchcaps.gpu.arguments import Form, Partition
 from torchcaps.gpu.availability import on_device, why_not_gpu
 from torchcaps.gpu.launch import launch
 from torchcaps.gpu.state import KINDS, Kind, empty_state, kinds_of, pair, split_state
+from torchcaps.gpu.verified import why_not_verified
 from torchcaps.routing.ops.em import EmInputs, EmKernelOptions, EmMapping
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.steps import LEAST_MASS
@@ -23,6 +24,7 @@ class TritonEm:
     """
 
     backend = "triton"
+    why_not_unasked = staticmethod(why_not_verified)
 
     def why_not(self, problem: Problem, options: EmKernelOptions) -> str | None:
         if options.mapping not in (MDL, MIXING, ENTROPY):

@@ -9,6 +9,7 @@ from torchcaps.gpu.arguments import Form, Partition
 from torchcaps.gpu.availability import on_device, why_not_gpu
 from torchcaps.gpu.launch import launch
 from torchcaps.gpu.state import Kind, empty_state, kinds_of, pair, split_state
+from torchcaps.gpu.verified import why_not_verified
 from torchcaps.routing.ops.softmax import SoftmaxAlgorithm, SoftmaxInputs, SoftmaxOptions
 from torchcaps.routing.problem import Problem
 
@@ -20,6 +21,7 @@ class TritonSoftmax:
     the log-partitions of every iteration."""
 
     backend = "triton"
+    why_not_unasked = staticmethod(why_not_verified)
 
     def why_not(self, problem: Problem, options: SoftmaxOptions) -> str | None:
         if options.algorithm == SoftmaxAlgorithm.MAX_MIN:

@@ -8,7 +8,7 @@ import torch
 
 from torchcaps.routing.backend import REFERENCE, register_backend
 from torchcaps.routing.chunks import solve_in_chunks
-from torchcaps.routing.ops.bodies import devices_of
+from torchcaps.routing.ops.bodies import devices_of, why_not_unasked
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.result import RoutingResult
 
@@ -92,9 +92,7 @@ class Triton(Fused):
 
     def why_not_unasked(self, problem: Problem) -> str | None:
         """Why "auto" does not take it, though it would run."""
-        from torchcaps.gpu.verified import why_not_verified
-
-        return why_not_verified(problem.votes.example.device)
+        return why_not_unasked(problem.votes.example.device)
 
 
 def chunk_bytes(device_type: str, memory: int | None) -> int:

@@ -8,6 +8,7 @@ import os
 from importlib import import_module
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from torchcaps.routing.problem import Problem
@@ -20,7 +21,8 @@ class Body(Protocol):
     """The kernels of one family on one type of device; inputs and options are those of the family.
 
     What is kept for the backward pass, for couplings and for traces is one tensor, the state. Its shape and its layout
-    are the body's own affair.
+    are the body's own affair. A body of another backend than "fused" names it as `backend`; one that should not be
+    taken unasked says why in `why_not_unasked(device)`.
     """
 
     def why_not(self, problem: Problem, options: Any) -> str | None:
@@ -74,6 +76,12 @@ def backend_of(family: str, device_type: str) -> str | None:
 def devices_of(backend: str) -> list[str]:
     """The types of device for which a backend has kernels."""
     return sorted({device for family, device in _bodies if backend_of(family, device) == backend})
+
+
+def why_not_unasked(device: torch.device) -> str | None:
+    """Why the kernels of a device should be named to run; None where its bodies have nothing to say about that."""
+    asks = (getattr(body, "why_not_unasked", None) for (_, kind), body in _bodies.items() if kind == device.type)
+    return next((ask(device) for ask in asks if ask is not None), None)
 
 
 def why_no_body(family: str, device_type: str) -> str | None:
