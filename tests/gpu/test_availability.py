@@ -23,20 +23,18 @@ def gpu(monkeypatch, tmp_path):
     for name, value in GPU.items():
         monkeypatch.setattr(torch.cuda, name, lambda index, value=value: value)
     monkeypatch.setenv(verified.VARIABLE, str(tmp_path))
-    availability.why_not_device.cache_clear()
-    verified.why_not_index.cache_clear()
+    availability.look_at_device.cache_clear()
+    verified.read_finding.cache_clear()
     yield tmp_path / "verified.json"
-    availability.why_not_device.cache_clear()
-    verified.why_not_index.cache_clear()
+    availability.look_at_device.cache_clear()
+    verified.read_finding.cache_clear()
 
 
 def test_its_kernels_are_for_gpus():
     votes = dense_case().votes()
     assert backend_names() == ("fused", "triton", "chunked", "reference")
     assert why_not("triton", dynamic_routing, votes) == "it has kernels for votes on cuda, these are on cpu"
-    with pytest.raises(
-        ValueError, match="'triton' does not take this problem: it has kernels for votes on cuda"
-    ):
+    with pytest.raises(ValueError, match="'triton' does not take this problem: it has kernels for votes on cuda"):
         dynamic_routing(votes, backend="triton")
 
 
@@ -44,9 +42,9 @@ def test_without_triton(gpu, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(bodies, "_bodies", {("softmax", "cpu"): TritonSoftmax()})
     monkeypatch.setattr(availability, "find_spec", lambda name: None)
-    availability.why_not_triton.cache_clear()
+    availability.look_for_triton.cache_clear()
     assert "Triton is not installed" in why_not("triton", dynamic_routing, dense_case().votes())
-    availability.why_not_triton.cache_clear()
+    availability.look_for_triton.cache_clear()
 
 
 def test_auto_takes_it_where_it_was_found_right(gpu):
@@ -65,7 +63,7 @@ def test_auto_takes_it_where_it_was_found_right(gpu):
 def test_another_version_is_another_finding(gpu, monkeypatch):
     verified.remember(0, right=True)
     monkeypatch.setattr(verified, "__version__", "0.0.0")
-    verified.why_not_index.cache_clear()
+    verified.read_finding.cache_clear()
     assert plan(dynamic_routing, dense_case().votes()).chosen == "chunked"
 
 
@@ -81,7 +79,7 @@ def test_a_damaged_record_is_none(gpu):
 
 def test_old_gpus_are_refused(gpu, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (7, 0))
-    availability.why_not_device.cache_clear()
+    availability.look_at_device.cache_clear()
     reason = why_not("triton", dynamic_routing, dense_case().votes())
     assert reason == "its kernels need compute capability 8.0, A GPU has 7.0"
 

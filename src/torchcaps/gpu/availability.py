@@ -27,17 +27,33 @@ def device_type() -> str:
     return "cpu" if interprets() else "cuda"
 
 
-@cache
 def why_not_triton() -> str | None:
     """Why there is no Triton; None if there is."""
+    return look_for_triton()
+
+
+def why_not_device(index: int) -> str | None:
+    """Why the kernels do not run on a GPU; None if they do."""
+    return look_at_device(index)
+
+
+# What torch.compiler.assume_constant_result sets; calling it would load the whole compiler at import. A compiler looks
+# through a cache, so that what is cached is called by what is constant.
+for function in (interprets, why_not_triton, why_not_device):
+    function._dynamo_marked_constant = True  # pyrefly: ignore[missing-attribute]
+
+
+@cache
+def look_for_triton() -> str | None:
+    """The same, found out once."""
     if find_spec("triton") is None:
         return "Triton is not installed: torch's builds for GPUs bring it, or `pip install --no-deps triton==3.7.1`"
     return None
 
 
 @cache
-def why_not_device(index: int) -> str | None:
-    """Why the kernels do not run on a GPU; None if they do."""
+def look_at_device(index: int) -> str | None:
+    """The same, found out once."""
     if torch.version.hip is not None:
         return None
     capability = torch.cuda.get_device_capability(index)
@@ -47,11 +63,6 @@ def why_not_device(index: int) -> str | None:
             f"{torch.cuda.get_device_name(index)} has {'.'.join(map(str, capability))}"
         )
     return None
-
-
-# What torch.compiler.assume_constant_result sets; calling it would load the whole compiler at import.
-for function in (why_not_triton, why_not_device):
-    function._dynamo_marked_constant = True  # pyrefly: ignore[missing-attribute]
 
 
 def why_not_gpu(problem: Problem) -> str | None:

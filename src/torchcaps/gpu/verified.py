@@ -38,7 +38,7 @@ def identity(index: int) -> str:
 def remember(index: int, *, right: bool) -> None:
     """Write down what was found on a GPU."""
     write_json(record_path(), _record() | {identity(index): right})
-    why_not_index.cache_clear()
+    read_finding.cache_clear()
 
 
 def why_not_verified(device: torch.device) -> str | None:
@@ -48,9 +48,17 @@ def why_not_verified(device: torch.device) -> str | None:
     return why_not_index(device.index or 0)
 
 
-@cache
 def why_not_index(index: int) -> str | None:
-    """The same for a GPU by its number; asked once in a process."""
+    """The same for a GPU by its number."""
+    return read_finding(index)
+
+
+why_not_index._dynamo_marked_constant = True  # pyrefly: ignore[missing-attribute]
+
+
+@cache
+def read_finding(index: int) -> str | None:
+    """The same, read once in a process."""
     found = _record().get(identity(index))
     if found is None:
         return (
@@ -58,9 +66,6 @@ def why_not_index(index: int) -> str | None:
             "and from then on 'auto' takes them where they are right"
         )
     return None if found else "`torchcaps doctor --verify` found its kernels wrong on this GPU: please report it"
-
-
-why_not_index._dynamo_marked_constant = True  # pyrefly: ignore[missing-attribute]
 
 
 def _record() -> dict[str, bool]:
