@@ -3,14 +3,23 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow lint format docs clean
+TRITON := 3.7.1 # what the CUDA build of torch 2.13.0 asks for
+
+.PHONY: demo test test-gpu test-slow lint format docs clean
 
 demo: $(READY)
 	$(PYTHON) examples/route_votes.py
 	$(VENV)/bin/torchcaps train --epochs 20
 
-test: $(READY) lint
+test: $(READY) lint test-gpu
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q -n 2
+
+# Kernels of GPUs without a GPU: run in Triton's interpreter, and compiled, each in a process of its own.
+test-gpu: $(READY) $(VENV)/.triton
+	if $(PYTHON) -c 'import triton' 2> /dev/null; then \
+		OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(PYTHON) -m pytest -q -n 2 tests/gpu/interpreted && \
+		OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q -n 2 tests/gpu/compiled; \
+	fi
 
 test-slow: $(READY)
 	$(PYTHON) -m pytest -q -m slow
@@ -35,6 +44,12 @@ $(READY): pyproject.toml setup.py constraints.txt $(wildcard csrc/*)
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $(READY)
+
+# 198 MB, without what it would pull in; where it cannot be had its tests are left out.
+$(VENV)/.triton: $(READY)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --no-deps triton==$(TRITON) || \
+		echo "no Triton could be installed: the tests of GPU kernels are skipped" >&2
+	touch $(VENV)/.triton
 
 clean:
 	rm -rf $(VENV) build dist docs/_build docs/generated src/*.egg-info src/torchcaps/native/*.so

@@ -28,6 +28,7 @@ FLOORS = {
     "inputs": 1,
     "tasks": 3,
     "native": 4.3,
+    "gpu": 4.3,
     "environment": 4.5,
     "doctor": 7,
     "routing": 4,

@@ -252,7 +252,7 @@ def test_a_registered_backend_is_asked_in_its_place(monkeypatch):
     first.name, later.name = "mine", "later"
     register_backend(first)
     register_backend(later, before="chunked")
-    assert backend_names() == ("mine", "fused", "later", "chunked", "reference")
+    assert backend_names() == ("mine", "fused", "triton", "later", "chunked", "reference")
     planned = plan(dynamic_routing, randn(1, 3, 2, 4))
     assert (planned.chosen, planned.reasons["mine"]) == ("later", "it rains")
     dynamic_routing(randn(1, 3, 2, 4))
@@ -268,9 +268,11 @@ def test_a_backend_that_cannot_be_registered():
         with pytest.raises(ValueError, match=f"a backend '{name}' already"):
             register_backend(recorder)
     recorder.name = "mine"
-    with pytest.raises(ValueError, match="before must be one of 'fused', 'chunked', 'reference', got 'chunkd'"):
+    with pytest.raises(
+        ValueError, match="before must be one of 'fused', 'triton', 'chunked', 'reference', got 'chunkd'"
+    ):
         register_backend(recorder, before="chunkd")
-    assert backend_names() == ("fused", "chunked", "reference")
+    assert backend_names() == ("fused", "triton", "chunked", "reference")
 
 
 def test_use_backend_ends_with_an_error(recorders):
@@ -376,7 +378,9 @@ def test_explain_still_checks_the_options():
 def test_why_not(recorders):
     assert why_not("fused", dynamic_routing, randn(1, 3, 2, 4)) == "it rains"
     assert why_not("reference", dynamic_routing, randn(1, 3, 2, 4)) is None
-    with pytest.raises(ValueError, match="backend must be one of 'fused', 'chunked', 'reference', got 'auto'"):
+    with pytest.raises(
+        ValueError, match="backend must be one of 'fused', 'triton', 'chunked', 'reference', got 'auto'"
+    ):
         why_not("auto", dynamic_routing, randn(1, 3, 2, 4))
 
 

@@ -126,7 +126,9 @@ def test_competition_and_backend(name):
         ValueError, "competition must be one of 'window', 'global', 'position'", "got 'globl'", "did you mean 'global'?"
     ):
         ROUTINGS[name](VOTES, competition="globl")
-    with raises(ValueError, "backend must be one of 'auto', 'fused', 'chunked', 'reference'", "mean 'reference'?"):
+    with raises(
+        ValueError, "backend must be one of 'auto', 'fused', 'triton', 'chunked', 'reference'", "mean 'reference'?"
+    ):
         ROUTINGS[name](VOTES, backend="refrence")
 
 
@@ -317,7 +319,7 @@ def test_em():
 def test_backends():
     with raises(ValueError, "backend must be one of", "got 'gpu'"), use_backend("gpu"):
         pass
-    with raises(ValueError, "backend must be one of 'fused', 'chunked', 'reference'", "got 'auto'"):
+    with raises(ValueError, "backend must be one of 'fused', 'triton', 'chunked', 'reference'", "got 'auto'"):
         why_not("auto", dynamic_routing, VOTES)
     votes = DenseVotes(torch.zeros(2, 3, 4), torch.zeros(3, 5, 4, 6))
     with raises(ValueError, "backend 'fused' does not take this problem: its kernel has soft couplings only", "'auto'"):

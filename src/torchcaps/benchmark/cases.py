@@ -11,7 +11,8 @@ from torchcaps.routing import backend_names, find_routing, routing_names
 from torchcaps.routing.backend import REFERENCE
 from torchcaps.windows import Windows, per_axis
 
-FASTEST, *OTHERS = backend_names()  # as this package registers them
+GPU = "triton"  # the backend of GPUs, timed by `torchcaps.benchmark.gpu`
+FASTEST, *OTHERS = (name for name in backend_names() if name != GPU)  # as this package registers them
 # The reference, eager and compiled, and the backends that are held against it, from the hungriest to the thriftiest.
 COMPILE, TEXTBOOK = "compile", "textbook"
 HELD_AGAINST = tuple(name for name in (*reversed(OTHERS), FASTEST) if name != REFERENCE)

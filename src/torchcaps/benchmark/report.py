@@ -1,6 +1,6 @@
 """Tables for people, JSON for everything else."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich import box
@@ -166,3 +166,26 @@ def _number(value: float) -> str:
     if value >= 100:
         return f"{value:.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def gpu_tables(results: dict[str, Any]) -> Iterator[Table]:
+    """Of a run on a GPU, or of what was compiled for one."""
+    for found in results.get("static", ()):
+        title = (
+            f"{found['case']} for {found['target']}: {found['launches']} launches, "
+            f"at least {found['flops'] / 1e9:.1f} GFLOP and {found['bytes'] / 1e6:.0f} MB; not timed"
+        )
+        table = Table("kernel", "launches", "programs", "registers", "spilled", "shared", "occupancy", title=title)
+        for kernel in found["kernels"]:
+            numbers = (kernel[name] for name in ("launches", "programs", "registers", "spilled", "shared"))
+            table.add_row(kernel["kernel"], *map(str, numbers), f"{kernel['occupancy']:.0%}")
+        yield table
+    for case in results.get("cases", ()):
+        table = Table("backend", "forward ms", "with backward ms", "peak MiB", title=case["case"]["name"])
+        for name, figures in case["variants"].items():
+            if "refused" in figures:
+                table.add_row(name, f"refused: {figures['refused']}")
+                continue
+            times = (figures[key] for key in ("forward_ms", "forward_backward_ms"))
+            table.add_row(name, *(f"{time:.3f}" for time in times), f"{figures['peak_bytes'] / 2**20:.0f}")
+        yield table

@@ -85,20 +85,20 @@ def _check_case(case: Case, label: str, candidates: Sequence[str | Backend]) -> 
                 values, gradients = workload.values_and_gradients(candidate)
             yield Check(
                 **same,
-                value_error=_largest_error(values, expected_values),
-                gradient_error=_largest_error(gradients, expected_gradients),
+                value_error=largest_error(values, expected_values),
+                gradient_error=largest_error(gradients, expected_gradients),
             )
 
 
-def _largest_error(found: Sequence[Tensor | None], expected: Sequence[Tensor | None]) -> float:
+def largest_error(found: Sequence[Tensor | None], expected: Sequence[Tensor | None]) -> float:
     """Largest difference relative to the largest expected entry; None counts as zeros, NaN as infinitely wrong."""
     worst = 0.0
     for ours, theirs in zip(found, expected, strict=True):
         present = ours if theirs is None else theirs
         if present is None:
             continue
-        zeros = torch.zeros_like(present, dtype=torch.float64)
-        ours, theirs = (zeros if tensor is None else tensor.double() for tensor in (ours, theirs))
+        zeros = torch.zeros(present.shape, dtype=torch.float64)
+        ours, theirs = (zeros if tensor is None else tensor.cpu().double() for tensor in (ours, theirs))
         error = ((ours - theirs).abs().max() / theirs.abs().max().clamp_min(1e-30)).item()
         worst = max(worst, error if error < float("inf") else float("inf"))
     return worst

@@ -21,22 +21,23 @@ class Workload:
     Args:
         case: what to build.
         dtype: of everything; the numbers are drawn in float64 and rounded.
+        device: where everything lies.
     """
 
-    def __init__(self, case: Case, *, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, case: Case, *, dtype: torch.dtype = torch.float32, device: str = "cpu") -> None:
         self.case = case
         generator = torch.Generator().manual_seed(SEED)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
-            self.layer = _make_layer(case).to(dtype)
-        self.children = _make_children(case, generator, dtype)
+            self.layer = _make_layer(case).to(device, dtype)
+        self.children = _make_children(case, generator, dtype, device)
         self.compiled: Callable[[Capsules], Capsules] | None = None
         parents = (case.batch_size, *case.positions, case.num_parents)
         drawn = [
             torch.randn(shape, generator=generator, dtype=torch.float64)
             for shape in ((*parents, case.out_size), parents)
         ]
-        self.from_above = tuple(gradient.to(dtype) for gradient in drawn)
+        self.from_above = tuple(gradient.to(device, dtype) for gradient in drawn)
 
     def why_not(self, backend: str) -> str | None:
         """Why a backend does not take this layer; None if it does."""
@@ -74,7 +75,7 @@ class Workload:
             return layer(self.children)
 
 
-def _make_children(case: Case, generator: torch.Generator, dtype: torch.dtype) -> Capsules:
+def _make_children(case: Case, generator: torch.Generator, dtype: torch.dtype, device: str) -> Capsules:
     """Vector poses as primary capsules squash them; matrix poses with activations of their own."""
     shape = (case.batch_size, *case.spatial, case.num_children)
     poses = torch.randn(*shape, case.in_size, generator=generator, dtype=torch.float64)
@@ -82,7 +83,7 @@ def _make_children(case: Case, generator: torch.Generator, dtype: torch.dtype) -
     if case.pose == "vector":
         poses = squash(poses)
         activations = Capsules.from_poses(poses).activations
-    return Capsules(*(part.to(dtype).requires_grad_() for part in (poses, activations)))
+    return Capsules(*(part.to(device, dtype).requires_grad_() for part in (poses, activations)))
 
 
 def _make_layer(case: Case) -> nn.CapsuleLayer:

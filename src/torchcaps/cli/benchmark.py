@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +29,21 @@ class Benchmark:
     threads: int | None = None
     """Threads to compute with; as many as torch takes by itself if left out."""
 
+    device: Literal["cpu", "cuda"] = "cpu"
+    """With cuda: the Triton kernels on this GPU, checked first, beside eager torch, torch.compile and chunks."""
+
+    static: str | None = None
+    """With --device cuda: no GPU needed; compiles for this one, such as sm_80 or sm_90, and prints what is known."""
+
     def run(self) -> int:
         """Print the tables; 1 if a backend disagrees with the reference or a process failed."""
         if self.out is not None and not self.out.resolve().parent.is_dir():
             raise ValueError(f"the folder of --out {self.out} does not exist; create it first")
+
+        if self.static is not None and self.device != "cuda":
+            raise ValueError("--static tells of kernels of GPUs: give --device cuda, too")
+        if self.device == "cuda":
+            return self._run_on_gpu()
 
         from rich.console import Console
 
@@ -56,3 +67,29 @@ class Benchmark:
                 return 1
         report.print_results(results, console)
         return 1 if report.failures(results) else 0
+
+    def _run_on_gpu(self) -> int:
+        from rich.console import Console
+
+        from torchcaps.benchmark import MismatchError, report
+        from torchcaps.benchmark.gpu import examine_static, run_on_gpu
+        from torchcaps.storage import write_json
+
+        console, progress = Console(), Console(stderr=True)
+        with progress.status("starting") as status:
+            if self.static is not None:
+                status.update(f"compiling for {self.static}")
+                results = {"static": examine_static(self.static, self.cases)}
+            else:
+                try:
+                    results = run_on_gpu(self.cases, tell=status.update)
+                except MismatchError as mismatch:
+                    status.stop()
+                    console.print(report.verification_table(mismatch.checks))
+                    progress.print(f"torchcaps: {mismatch}")
+                    return 1
+        if self.out is not None:
+            write_json(self.out, results)
+        for table in report.gpu_tables(results):
+            console.print(table)
+        return 0

@@ -7,7 +7,7 @@ has no reason to refuse; a backend asked for by name raises its reason instead o
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Protocol
 
@@ -24,7 +24,10 @@ REFERENCE = "reference"  # the specification; an exported file runs it, since it
 
 
 class Backend(Protocol):
-    """Solves routing problems."""
+    """Solves routing problems.
+
+    One that would run but should not be taken unasked has a method `why_not_unasked(problem)` like `why_not`.
+    """
 
     name: str
 
@@ -48,7 +51,7 @@ def register_backend(backend: Backend, *, before: str | None = None) -> None:
     Example:
         >>> from torchcaps.routing import backend_names
         >>> backend_names()
-        ('fused', 'chunked', 'reference')
+        ('fused', 'triton', 'chunked', 'reference')
     """
     global _backends
     names = backend_names()
@@ -130,7 +133,17 @@ def _named(name: str) -> Backend:
 def _first_willing(problem: Problem) -> Backend:
     if torch.compiler.is_exporting():  # an exported file must run without this package
         return _named(REFERENCE)
-    return next(backend for backend in _backends if backend.why_not(problem) is None)
+    return next(
+        backend
+        for backend in _backends
+        if backend.why_not(problem) is None and _why_not_unasked(backend, problem) is None
+    )
+
+
+def _why_not_unasked(backend: Backend, problem: Problem) -> str | None:
+    """Why "auto" passes over a backend that would run; None if it does not."""
+    asks = getattr(backend, "why_not_unasked", None)
+    return None if asks is None else asks(problem)
 
 
 @dataclass(frozen=True)
@@ -141,6 +154,7 @@ class Plan:
         algorithm: name of the routing.
         chosen: name of the backend that "auto" takes.
         reasons: for each backend why it refuses, None if it would take the problem.
+        passed_over: for backends that would run but are not taken unasked, why not.
         votes_bytes: what the votes would occupy if they were formed.
     """
 
@@ -148,11 +162,14 @@ class Plan:
     chosen: str
     reasons: dict[str, str | None]
     votes_bytes: int
+    passed_over: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         size = self.votes_bytes / 2**20
         lines = [f"{self.algorithm} routing runs on {self.chosen!r}; votes, if formed: {size:.1f} MiB"]
-        lines += [f"  {name}: {'can run' if reason is None else reason}" for name, reason in self.reasons.items()]
+        for name, reason in self.reasons.items():
+            unasked = f"; not unasked: {self.passed_over[name]}" if name in self.passed_over else ""
+            lines.append(f"  {name}: {'can run' + unasked if reason is None else reason}")
         return "\n".join(lines)
 
 
@@ -165,11 +182,15 @@ class _Planning:
         return None
 
     def run(self, problem: Problem) -> Any:
+        reasons = {backend.name: backend.why_not(problem) for backend in _backends}
+        willing = [backend for backend in _backends if reasons[backend.name] is None]
+        unasked = {backend.name: _why_not_unasked(backend, problem) for backend in willing}
         return Plan(
             algorithm=problem.algorithm.name,
             chosen=_first_willing(problem).name,
-            reasons={backend.name: backend.why_not(problem) for backend in _backends},
+            reasons=reasons,
             votes_bytes=problem.votes_bytes,
+            passed_over={name: reason for name, reason in unasked.items() if reason is not None},
         )
 
 

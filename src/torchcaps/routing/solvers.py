@@ -8,6 +8,7 @@ import torch
 
 from torchcaps.routing.backend import REFERENCE, register_backend
 from torchcaps.routing.chunks import solve_in_chunks
+from torchcaps.routing.ops.bodies import devices_of, why_not_unasked
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.result import RoutingResult
 
@@ -66,7 +67,12 @@ class Fused:
 
     def why_not(self, problem: Problem) -> str | None:
         lowering = problem.algorithm.lowering
-        return f"{problem.algorithm.name} routing has no kernel" if lowering is None else lowering.why_not(problem)
+        if lowering is None:
+            return f"{problem.algorithm.name} routing has no kernel"
+        device_type = problem.votes.example.device.type
+        if device_type not in (known := devices_of(self.name)):
+            return f"it has kernels for votes on {' and '.join(known) or 'no device'}, these are on {device_type}"
+        return lowering.why_not(problem)
 
     def run(self, problem: Problem) -> RoutingResult:
         assert problem.algorithm.lowering is not None
@@ -77,6 +83,16 @@ class Fused:
             with torch.no_grad():
                 result.trace = witness.run(problem).trace
         return result
+
+
+class Triton(Fused):
+    """The same on a GPU. It is new: "auto" takes it where `torchcaps doctor --verify` has found it right."""
+
+    name = "triton"
+
+    def why_not_unasked(self, problem: Problem) -> str | None:
+        """Why "auto" does not take it, though it would run."""
+        return why_not_unasked(problem.votes.example.device)
 
 
 def chunk_bytes(device_type: str, memory: int | None) -> int:
@@ -96,5 +112,5 @@ def total_memory(device: torch.device) -> int | None:
     return torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
 
 
-for backend in (Reference(), Chunked(), Fused()):  # the last is asked first
+for backend in (Reference(), Chunked(), Triton(), Fused()):  # the last is asked first
     register_backend(backend)

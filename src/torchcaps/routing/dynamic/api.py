@@ -68,7 +68,7 @@ def dynamic_routing(
         initial_logits: b at the start, of the shape of the couplings.
         activations: (B, I), for `amend` when the votes do not carry them.
         mask: (B, I), False = padding, when the votes do not carry it.
-        backend: "auto", or the name of one: "fused", "chunked", "reference".
+        backend: "auto", or the name of one: "fused", "triton", "chunked", "reference".
         return_trace: record every iteration.
 
     Shapes:

@@ -4,21 +4,25 @@ A device that the package knows is a package of its own that registers its bodie
 DEVICES. Code from elsewhere calls `register_body`.
 """
 
+import os
 from importlib import import_module
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from torchcaps.routing.problem import Problem
 
-DEVICES = ("torchcaps.native",)
+DEVICES = ("torchcaps.native", "torchcaps.gpu")
+INTERPRETED = ("torchcaps.gpu",)  # with TRITON_INTERPRET=1 the kernels of GPUs do the work of the CPU, for tests
 
 
 class Body(Protocol):
     """The kernels of one family on one type of device; inputs and options are those of the family.
 
     What is kept for the backward pass, for couplings and for traces is one tensor, the state. Its shape and its layout
-    are the body's own affair.
+    are the body's own affair. A body of another backend than "fused" names it as `backend`; one that should not be
+    taken unasked says why in `why_not_unasked(device)`.
     """
 
     def why_not(self, problem: Problem, options: Any) -> str | None:
@@ -63,6 +67,23 @@ def find_body(family: str, device_type: str) -> Any:
     return _bodies[family, device_type]
 
 
+def backend_of(family: str, device_type: str) -> str | None:
+    """The backend whose kernels a body is of; None where there is no body."""
+    body = _bodies.get((family, device_type))
+    return None if body is None else getattr(body, "backend", "fused")
+
+
+def devices_of(backend: str) -> list[str]:
+    """The types of device for which a backend has kernels."""
+    return sorted({device for family, device in _bodies if backend_of(family, device) == backend})
+
+
+def why_not_unasked(device: torch.device) -> str | None:
+    """Why the kernels of a device should be named to run; None where its bodies have nothing to say about that."""
+    asks = (getattr(body, "why_not_unasked", None) for (_, kind), body in _bodies.items() if kind == device.type)
+    return next((ask(device) for ask in asks if ask is not None), None)
+
+
 def why_no_body(family: str, device_type: str) -> str | None:
     """Why nothing does the work of a family on a type of device; None if something does."""
     if (family, device_type) in _bodies:
@@ -73,5 +94,5 @@ def why_no_body(family: str, device_type: str) -> str | None:
 
 def load_bodies() -> None:
     """Import what registers the bodies of this package."""
-    for name in DEVICES:
+    for name in INTERPRETED if os.environ.get("TRITON_INTERPRET") == "1" else DEVICES:
         import_module(name)

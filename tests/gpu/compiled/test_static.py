@@ -1,0 +1,68 @@
+"""Every launch of a call compiles for its GPU, and next to nothing spills."""
+
+import pytest
+import torch
+
+from torchcaps.benchmark.gpu import examine_static
+from torchcaps.capsules import Capsules
+from torchcaps.gpu.static import examine, on_paper
+from torchcaps.routing import dynamic_routing, em_routing, entropy_routing, kmeans_routing
+from torchcaps.votes import ConvVotes, DenseVotes
+
+MOST_SPILLED = 64  # bytes of a thread
+
+
+def zeros(*shape, dtype=torch.float32):
+    return torch.zeros(shape, dtype=dtype, requires_grad=True)
+
+
+def dense(routing, sizes, dtype=torch.float32, **options):
+    batch_size, num_children, num_parents, inner, outer = sizes
+    poses = zeros(batch_size, num_children, inner, dtype=dtype)
+    weight = zeros(num_children, num_parents, inner, outer, dtype=dtype)
+    routing(DenseVotes(poses, weight), backend="triton", **options).capsules.poses.sum().backward()
+
+
+def conv(routing, dtype=torch.float32, num_parents=32, **options):
+    poses, activations = zeros(8, 14, 14, 32, 16, dtype=dtype), zeros(8, 14, 14, 32, dtype=dtype)
+    weight = zeros(3, 3, 32, num_parents, 4, 4, dtype=dtype)
+    votes = ConvVotes(Capsules(poses, activations), weight, stride=2, pose="matrix")
+    sum(x.sum() for x in routing(votes, backend="triton", **options).capsules).backward()
+
+
+BETAS = {"beta_a": 0.0, "beta_u": 0.0}
+CALLS = {
+    "DigitCaps": lambda: dense(dynamic_routing, (128, 1152, 10, 8, 16), num_iterations=2),
+    "EM convolution": lambda: conv(em_routing, num_iterations=2, **BETAS),
+    "EM convolution, position": lambda: conv(em_routing, competition="position", damping=0.1, **BETAS),
+    "EM of 128 parents": lambda: conv(em_routing, num_parents=128, activation="mixing", **BETAS),
+    "1024 parents": lambda: dense(entropy_routing, (32, 128, 1024, 8, 16)),
+    "one of everything, float64": lambda: dense(kmeans_routing, (1, 1, 1, 1, 1), torch.float64, metric="euclidean"),
+    "odd sizes, bfloat16": lambda: dense(dynamic_routing, (3, 63, 5, 17, 7), torch.bfloat16, leaky=True),
+}
+
+
+def check(target, call):
+    with on_paper():
+        launches = examine(target, CALLS[call])
+    assert {launch.kernel for launch in launches} >= {"partition", "moments", "gradients", "weight_gradients", "fold"}
+    spilled = {launch.kernel: launch.spilled for launch in launches if launch.spilled > MOST_SPILLED}
+    assert not spilled
+
+
+def test_compiles():
+    check("sm_90", "DigitCaps")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
+def test_every_call_compiles(target, call):
+    check(target, call)
+
+
+@pytest.mark.slow
+def test_what_is_known_without_a_gpu():
+    (found,) = examine_static("sm_90", ["digitcaps"], batch_size=4)
+    assert found["launches"] == sum(kernel["launches"] for kernel in found["kernels"])
+    assert all(kernel["registers"] > 0 and 0 < kernel["occupancy"] <= 1 for kernel in found["kernels"])

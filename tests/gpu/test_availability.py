@@ -1,0 +1,88 @@
+"""Whom the Triton backend refuses and why, and where "auto" takes it; no kernel runs here."""
+
+import json
+
+import pytest
+import torch
+
+from support.cases import dense_case
+from torchcaps.gpu import availability, verified
+from torchcaps.gpu.em import TritonEm
+from torchcaps.gpu.softmax import TritonSoftmax
+from torchcaps.routing import backend_names, dynamic_routing, max_min_routing, plan, why_not
+from torchcaps.routing.ops import bodies
+
+GPU = {"get_device_name": "A GPU", "get_device_capability": (9, 0)}
+
+
+@pytest.fixture
+def gpu(monkeypatch, tmp_path):
+    """Tensors of the CPU stand for those of a GPU that exists on paper."""
+    monkeypatch.setattr(bodies, "_bodies", {("softmax", "cpu"): TritonSoftmax(), ("em", "cpu"): TritonEm()})
+    monkeypatch.setattr(availability, "why_not_triton", lambda: None)
+    for name, value in GPU.items():
+        monkeypatch.setattr(torch.cuda, name, lambda index, value=value: value)
+    monkeypatch.setenv(verified.VARIABLE, str(tmp_path))
+    availability.look_at_device.cache_clear()
+    verified.read_finding.cache_clear()
+    yield tmp_path / "verified.json"
+    availability.look_at_device.cache_clear()
+    verified.read_finding.cache_clear()
+
+
+def test_its_kernels_are_for_gpus():
+    votes = dense_case().votes()
+    assert backend_names() == ("fused", "triton", "chunked", "reference")
+    assert why_not("triton", dynamic_routing, votes) == "it has kernels for votes on cuda, these are on cpu"
+    with pytest.raises(ValueError, match="'triton' does not take this problem: it has kernels for votes on cuda"):
+        dynamic_routing(votes, backend="triton")
+
+
+def test_without_triton(gpu, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setattr(bodies, "_bodies", {("softmax", "cpu"): TritonSoftmax()})
+    monkeypatch.setattr(availability, "find_spec", lambda name: None)
+    availability.look_for_triton.cache_clear()
+    assert "Triton is not installed" in why_not("triton", dynamic_routing, dense_case().votes())
+    availability.look_for_triton.cache_clear()
+
+
+def test_auto_takes_it_where_it_was_found_right(gpu):
+    votes = dense_case().votes()
+    planned = plan(dynamic_routing, votes)
+    assert planned.chosen == "chunked"
+    assert "`torchcaps doctor --verify` does so" in planned.passed_over["triton"]
+    verified.remember(0, right=True)
+    assert plan(dynamic_routing, votes).chosen == "triton"
+    assert plan(dynamic_routing, votes).passed_over == {}
+    (identity,) = json.loads(gpu.read_text())
+    assert identity.startswith("A GPU, 9.0, ")
+    assert f"torch {torch.__version__}" in identity
+
+
+def test_another_version_is_another_finding(gpu, monkeypatch):
+    verified.remember(0, right=True)
+    monkeypatch.setattr(verified, "__version__", "0.0.0")
+    verified.read_finding.cache_clear()
+    assert plan(dynamic_routing, dense_case().votes()).chosen == "chunked"
+
+
+def test_auto_does_not_take_it_where_it_was_found_wrong(gpu):
+    verified.remember(0, right=False)
+    assert "found its kernels wrong" in plan(dynamic_routing, dense_case().votes()).passed_over["triton"]
+
+
+def test_a_damaged_record_is_none(gpu):
+    gpu.write_text("{")
+    assert "have not been tried" in plan(dynamic_routing, dense_case().votes()).passed_over["triton"]
+
+
+def test_old_gpus_are_refused(gpu, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (7, 0))
+    availability.look_at_device.cache_clear()
+    reason = why_not("triton", dynamic_routing, dense_case().votes())
+    assert reason == "its kernels need compute capability 8.0, A GPU has 7.0"
+
+
+def test_what_has_no_kernel_yet(gpu):
+    assert "max-min routing has no kernel for GPUs yet" in why_not("triton", max_min_routing, dense_case().votes())
