@@ -6,6 +6,7 @@ A problem is drawn from its number alone, so that one that fails can be drawn ag
 """
 
 import json
+import os
 import random
 import sys
 import time
@@ -27,7 +28,7 @@ from torchcaps.votes import ClassVotes, ConvVotes, DenseVotes, TensorVotes, Vote
 
 ALGORITHMS = ("dynamic", "kmeans", "entropy", "em", "uniform")
 KINDS = ("tensor", "dense", "conv 1", "conv 2", "class")
-BACKENDS = ("chunked", "fused")
+BACKENDS = ("triton",) if os.environ.get("TRITON_INTERPRET") == "1" else ("chunked", "fused")
 SIZES = (1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17)
 TENSOR_OPTIONS = ("beta_a", "beta_u", "initial_logits")  # of the call, differentiated like the votes
 LARGEST = 1e6  # of any vote; poses and weights share it
