@@ -15,7 +15,11 @@ struct Min {
   }
 };
 
-// The extremes of one competition. Where they are equal the spread is 0, and so is what it is divided by.
+// Logits that lie no further apart are equal: gradients of places between them would overflow.
+template <class T>
+constexpr T least_spread = sizeof(T) == 4 ? T(1e-19) : T(1e-150);
+
+// The extremes of one competition; the inverse of their spread is 0 where they are equal.
 template <class T>
 struct Extremes {
   Vec<T> smallest, largest, inverse_spread;
@@ -42,7 +46,7 @@ inline Extremes<T> find_extremes(const Vec<T>* logits, int count, int stride, in
     found.smallest = broadcast<T>(smallest), found.largest = broadcast<T>(largest);
   }
   const Vec<T> zero{}, spread = found.largest - found.smallest;
-  const auto differ = spread >= std::numeric_limits<T>::min();
+  const auto differ = spread > least_spread<T>;
   found.inverse_spread = differ ? T(1) / (differ ? spread : zero + T(1)) : zero;
   return found;
 }

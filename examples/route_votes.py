@@ -1,7 +1,8 @@
-"""Route one synthetic set of votes with all five algorithms: a table, and a picture of the couplings per iteration.
+"""Route one synthetic set of votes with all routings there are: a table, and a picture of the couplings per iteration.
 
 Twelve children vote for three parents. Children 0 to 4 agree about the pose of parent A, children 5 to 8 about that
-of parent B, and the last three agree with nobody. A routing should give each group to its parent.
+of parent B, and the last three agree with nobody. A routing should give each group to its parent. Self-routing alone is
+left out: it decides by the poses of the children, and votes are all there is here (see kinds_of_routing.py).
 """
 
 import argparse
@@ -16,16 +17,18 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from torchcaps.routing import dynamic_routing, em_routing, entropy_routing, kmeans_routing, uniform_routing
+from torchcaps.routing import RoutingResult, create_routing, find_routing, routing_names
 
 GROUPS = {"A": range(5), "B": range(5, 9), "nobody": range(9, 12)}
-ROUTINGS = {
-    "uniform": lambda votes: uniform_routing(votes, return_trace=True),
-    "dynamic": lambda votes: dynamic_routing(votes, return_trace=True),
-    "kmeans": lambda votes: kmeans_routing(votes, num_iterations=2, return_trace=True),
-    "entropy": lambda votes: entropy_routing(votes, return_trace=True),
-    "em": lambda votes: em_routing(votes, torch.ones(votes.shape[:2]), beta_a=0.0, beta_u=0.0, return_trace=True),
-}
+NUM_UPDATES = 2  # of the couplings, for every routing that has iterations
+
+
+def route(name: str, votes: Tensor) -> RoutingResult:
+    """With the options of a routing that has learned nothing; children are fully active for those that weigh them."""
+    entry = find_routing(name)
+    routing = create_routing(name, **(entry.unlearned or {}), **entry.with_updates(NUM_UPDATES))
+    given = {"activations": torch.ones(votes.shape[:2])} if routing.weighs_children else {}
+    return routing(votes, return_trace=True, **given)
 
 
 def make_votes(generator: torch.Generator) -> Tensor:
@@ -41,14 +44,14 @@ def make_votes(generator: torch.Generator) -> Tensor:
 def draw(results: dict, path: Path) -> None:
     """One row per routing, one column per iteration: couplings of children (rows) to parents (columns)."""
     num_steps = max(len(result.trace) for result in results.values())
-    figure, axes = plt.subplots(len(results), num_steps, figsize=(8, 10), layout="constrained")
+    figure, axes = plt.subplots(len(results), num_steps, figsize=(8, 2 * len(results)), layout="constrained")
     image = None
     for row, (name, result) in zip(axes, results.items(), strict=True):
         for step, axis in enumerate(row):
             if step >= len(result.trace):
                 axis.set_axis_off()
                 continue
-            image = axis.imshow(result.trace[step].coupling[0], vmin=0, vmax=1, cmap="cividis", aspect="auto")
+            image = axis.imshow(result.trace[step].coupling[0].numpy(), vmin=0, vmax=1, cmap="cividis", aspect="auto")
             axis.set_xticks(range(3), ["A", "B", "C"])
             axis.set_yticks([2, 6.5, 10], list(GROUPS) if step == 0 else ["", "", ""])
             axis.tick_params(length=0)
@@ -69,7 +72,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/couplings.png"), help="where to write the picture")
     arguments = parser.parse_args()
     votes = make_votes(torch.Generator().manual_seed(0))
-    results = {name: routing(votes) for name, routing in ROUTINGS.items()}
+    names = [name for name in routing_names() if find_routing(name).unlearned is not None]
+    results = {name: route(name, votes) for name in names}
 
     table = Table(title="Twelve children, three parents: mean coupling of a group to its parent")
     for column in ("routing", "steps", "A to A", "B to B", "activation A, B, C", "objective, first to last"):

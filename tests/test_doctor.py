@@ -36,7 +36,10 @@ def test_it_finds_what_is_installed(monkeypatch, capsys):
 
 def test_it_says_why_a_backend_does_not_run(monkeypatch):
     if library.why_not() is None:
-        assert "auto takes fused" in findings()["backends"].state
+        found = findings()
+        assert "auto takes fused" in found["backends"].state
+        names = found["fused kernels"].state.split(", for ")[1].split(", ")
+        assert set(names) == {*("dynamic", "em", "entropy", "heinsen", "kmeans", "max_min", "self", "uniform", "vb")}
     monkeypatch.setattr(library, "why_not", lambda: "it was not built")
     found = findings()
     assert found["fused kernels"].state == "missing: it was not built"

@@ -15,7 +15,7 @@ from torchcaps import nn
 from torchcaps.capsules import Capsules
 from torchcaps.cli import main
 from torchcaps.predictor import load
-from torchcaps.routing import plan, registry, use_backend
+from torchcaps.routing import plan, registry, routing_names, use_backend
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -77,6 +77,27 @@ def test_the_users_routing_trains_from_the_command_line(monkeypatch, tmp_path, c
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert result["accuracy"] >= 0.9
     assert type(load(run).model.class_capsules.routing).__name__ == "CosineRouting"
+
+
+def test_every_routing_on_one_set_of_votes(run, tmp_path):
+    out = run("route_votes", "--out", str(tmp_path / "couplings.png"))
+    shown = dict(re.findall(r"│ (\w+) +│ \d +│ (\S+)", out))
+    assert set(shown) >= {name for name in routing_names() if name != "self"}
+    assert float(shown["uniform"]) < 0.5 < min(float(share) for name, share in shown.items() if name != "uniform")
+    assert (tmp_path / "couplings.png").stat().st_size > 10_000
+
+
+def test_kinds_of_routing_differ_as_told(run):
+    out = run("kinds_of_routing")
+    assert "SelfRouting decides by the poses of the children" in out
+    assert "HeinsenRouting, full transformations: beta_use of (12, 4)" in out
+    assert "SelfAttentionRouting, shared transformations: bias of (1, 4)" in out
+    bounds = [float(bound) for bound in re.search(r"bound of the evidence: (.+)", out)[1].split(" <= ")]
+    assert bounds == sorted(bounds)
+    assert bounds[-1] > bounds[0] + 1
+    sums = re.findall(r"(\S+): couplings of a child sum to (\S+) ... (\S+)", out)
+    assert sums[0] == ("dynamic", "1.00", "1.00")
+    assert float(sums[1][2]) > 1
 
 
 def test_token_pooling_learns_and_ignores_padding(run):

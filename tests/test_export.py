@@ -18,6 +18,7 @@ from torchcaps.inputs.texts import TextEncoding
 from torchcaps.models import create_model, list_models
 from torchcaps.routing import routing_names
 
+SMALL = ("capsnet-small", "matrix-capsnet-small")  # with every routing
 TEXTS = [("text-cnn", {}), ("text-no-routing", {})]
 TEXTS += [(name, {"routing": routing}) for name in ("text-capsule-a", "text-capsule-b") for routing in routing_names()]
 
@@ -71,7 +72,9 @@ def test_every_model_and_routing_as_onnx(name, routing, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "routing"), [c for c in COMBINATIONS if c[1] in (None, "dynamic", "em")])
+@pytest.mark.parametrize(
+    ("name", "routing"), [c for c in COMBINATIONS if c[0] in SMALL or c[1] in (None, "dynamic", "em")]
+)
 def test_more_models_by_torch_export(name, routing, tmp_path):
     assert export_model(small(name, routing).eval(), tmp_path / "model.pt2", format="torch-export").difference <= 1e-5
 
@@ -94,6 +97,11 @@ def test_every_text_model_as_onnx(name, options, tmp_path):
     assert exported.description.input_shape == (12,)
     answers, _ = export.load_onnx(tmp_path / "model.onnx")(tokens)
     np.testing.assert_allclose(answers, eager(model, tokens, raw=False), atol=1e-4)
+
+
+def test_digamma_of_positive_numbers():
+    values = torch.logspace(-6, 7, 1000, dtype=torch.float64)
+    torch.testing.assert_close(export.digamma_of_positive(values), values.digamma(), rtol=1e-9, atol=1e-9)
 
 
 def test_every_text_model_is_exported_or_says_why_not(tmp_path):

@@ -1,4 +1,4 @@
-r"""What flows between capsule layers, and the two ways to bound a pose.
+r"""What flows between capsule layers, and the ways to bound a pose.
 
 A capsule is a pose (what the entity looks like) and an activation (whether it is there).
 """
@@ -76,6 +76,11 @@ def length(poses: Tensor, *, keepdim: bool = False) -> Tensor:
     return torch.linalg.vector_norm(poses, dim=-1, keepdim=keepdim)
 
 
+def least_length(dtype: torch.dtype) -> float:
+    """What divides nothing in this type: its square would underflow, and gradients by its inverse overflow."""
+    return 1e-150 if dtype == torch.float64 else 1e-19
+
+
 def normalise(poses: Tensor) -> Tensor:
     """s / |s| over the last axis, exactly; 0 with zero gradient where |s| is 0, or so small that 1 / |s| overflows.
 
@@ -84,7 +89,7 @@ def normalise(poses: Tensor) -> Tensor:
         tensor([0.6000, 0.8000])
     """
     norm = length(poses, keepdim=True)
-    is_zero = norm <= (1e-150 if poses.dtype == torch.float64 else 1e-19)  # the square would underflow
+    is_zero = norm <= least_length(poses.dtype)
     return torch.where(is_zero, torch.zeros_like(poses), poses / torch.where(is_zero, torch.ones_like(norm), norm))
 
 
@@ -106,3 +111,20 @@ def squash(poses: Tensor, squash_k: float = 1.0) -> Tensor:
     check_positive("squash_k", squash_k)
     norm = length(poses, keepdim=True)
     return poses * (norm / (squash_k + norm * norm))
+
+
+def squash_exponentially(poses: Tensor) -> Tensor:
+    r"""Shrink a vector to a length below 1, short ones hardly at all (Mazzia, Salvetti, Chiaberge 2021).
+
+    .. math:: squash'(s) = (1 - e^{-|s|}) \frac{s}{|s|}
+
+    which is 0 with zero gradient at s = 0. A short vector keeps its length, where :func:`squash` takes the square.
+
+    Args:
+        poses: (..., D).
+
+    Example:
+        >>> squash_exponentially(torch.tensor([3.0, 4.0]))
+        tensor([0.5960, 0.7946])
+    """
+    return -torch.expm1(-length(poses, keepdim=True)) * normalise(poses)

@@ -10,9 +10,10 @@ from typing import NamedTuple
 import torch
 
 from torchcaps import __version__
+from torchcaps.capsules import Capsules
 from torchcaps.data.home import VARIABLE, home
 from torchcaps.native import library
-from torchcaps.routing import backend_names, plan
+from torchcaps.routing import backend_names, find_routing, plan, routing_names, why_not
 from torchcaps.routing.dynamic.api import dynamic_routing
 from torchcaps.votes import DenseVotes
 
@@ -56,12 +57,26 @@ def _versions() -> list[Finding]:
 def _kernels() -> Finding:
     reason, others = library.why_not(), ", ".join(backend_names()[1:])
     if reason is None:
-        return Finding("fused kernels", Path(library.load()._name).name)
+        return Finding("fused kernels", f"{Path(library.load()._name).name}, for {', '.join(_routings_with_kernels())}")
     return Finding(
         "fused kernels",
         f"missing: {reason}",
         f"everything works on the other backends ({others}); training capsule layers takes many times longer",
     )
+
+
+def _routings_with_kernels() -> list[str]:
+    """Names of the routings of this package whose layers the kernels of the CPU take."""
+    votes = DenseVotes(Capsules(torch.zeros(1, 8, 8), torch.ones(1, 8)), torch.zeros(8, 2, 8, 16))
+    found = []
+    for entry in map(find_routing, routing_names()):
+        if not entry.module.__module__.startswith("torchcaps."):
+            continue
+        routing = entry.module()
+        routing.bind(votes.num_parents, votes.vote_size, num_owners=8, child_size=8)
+        if why_not("fused", routing, votes) is None:
+            found.append(entry.name)
+    return found
 
 
 def _backends() -> Finding:

@@ -22,6 +22,7 @@ from torchcaps.capsules import Capsules
 from torchcaps.cli import main
 from torchcaps.environment import environment
 from torchcaps.export import FORMATS
+from torchcaps.routing import find_routing, routing_names
 from torchcaps.routing.result import RoutingResult
 from torchcaps.routing.solvers import Chunked
 from torchcaps.storage import write_json
@@ -115,6 +116,14 @@ def test_wrong_backends_are_refused(case, distort):
         verify([case], extra=[Distorting(distort)])
     wrong = [check for check in refusal.value.checks if not check.passed]
     assert {check.backend for check in wrong} == {"distorting"}
+
+
+def test_every_registered_routing_stands_beside_dynamic_routing():
+    digits = next(case for case in make_cases(quick=True) if case.name == "digitcaps")
+    own = {name for name in routing_names() if find_routing(name).module.__module__.startswith("torchcaps.")}
+    assert {rival.routing for rival in digits.rivals} >= own - {"dynamic"}
+    assert {rival.name for rival in digits.rivals} >= {"kmeans r 2", "vb r 3", "self"}
+    assert {name for case in own_cases("vb", quick=True) for name in case.variants} == {"reference", "chunked", "fused"}
 
 
 def test_wrong_rivals_are_refused(monkeypatch):

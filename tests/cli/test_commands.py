@@ -8,6 +8,7 @@ from PIL import Image
 
 from torchcaps.cli import main
 from torchcaps.cli.train import parse_option
+from torchcaps.routing import routing_names
 
 TINY = [
     "--model",
@@ -141,7 +142,8 @@ def test_wrong_input_is_one_sentence(arguments, sentence, tmp_path, monkeypatch,
 
 def test_models_and_doctor(capsys):
     assert main(["models"]) == 0
-    assert "capsnet-small" in capsys.readouterr().out
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in ("capsnet-small", *routing_names()))
     assert main(["doctor"]) == 0
     assert "fused kernels" in capsys.readouterr().out
 

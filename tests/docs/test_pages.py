@@ -14,6 +14,7 @@ import torchcaps
 from building.pictures import agreement, drawings
 from torchcaps.cli.main import COMMANDS, _parse
 from torchcaps.models import registry
+from torchcaps.routing import find_routing, routing_names
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -67,6 +68,19 @@ def test_commands_are_understood(text):
                 program, *arguments = arguments[arguments.index("-m") + 1 :]
             if program == "torchcaps" and "..." not in arguments:
                 _parse(arguments)
+
+
+def test_every_routing_has_its_page_its_derivation_and_its_place_in_the_comparison():
+    for entry in map(find_routing, routing_names()):
+        if not entry.module.__module__.startswith("torchcaps."):
+            continue
+        page = f"routing/{entry.name.replace('_', '-')}.md"
+        text = (DOCS / page).read_text(encoding="utf-8")
+        assert f"src/torchcaps/routing/{entry.name}/README.md" in text
+        assert f"torchcaps.routing.{entry.function.__name__}" in text
+        assert f"torchcaps.nn.{entry.module.__name__}" in text
+        for listing in ("comparison.md", "index.md"):
+            assert f"({page})" in (DOCS / listing).read_text(encoding="utf-8"), f"{listing} leaves out {entry.name}"
 
 
 def inline_commands(text: Path) -> list[list[str]]:

@@ -12,7 +12,7 @@ from torchcaps.routing import routing_names, use_backend
 from torchcaps.training import TrainingConfig, fit
 from torchcaps.votes import LinearVotes
 
-ROUTED = ["capsnet", "capsnet-small", "capsnet-shared", "matrix-capsnet", "matrix-capsnet-small"]
+ROUTED = ["capsnet", "capsnet-small", "capsnet-shared", "efficient-capsnet", "matrix-capsnet", "matrix-capsnet-small"]
 WITHOUT_KERNEL = ("attention", "self_attention", "vb", "heinsen", "self", "max_min")
 COMBINATIONS = [(name, routing) for name in ROUTED for routing in routing_names()]
 COMBINATIONS += [(name, None) for name in list_models("image") if name not in ROUTED]
@@ -101,6 +101,29 @@ def test_any_image_size(name, shape):
         output = model(torch.rand(2, *shape))
     assert output.scores.shape == (2, 2)
     assert output.reconstruction is None or output.reconstruction.shape == (2, *shape)
+
+
+def test_efficient_capsnet_is_the_published_network():
+    """16 primary capsules that see the whole map, with biases of convolutions, norms and couplings all counted."""
+    options = {"image_shape": (1, 28, 28), "num_classes": 10}
+    model = create_model("efficient-capsnet", reconstruct=False, **options)
+    assert sum(parameter.numel() for parameter in model.parameters()) == 161_824
+    sizes = {name: sum(p.numel() for p in part.parameters()) for name, part in model.named_children()}
+    assert sizes == {"features": 130_688, "primary": 10_496, "class_capsules": 20_640}
+    assert [type(layer).__name__ for layer in model.features[:3]] == ["Conv2d", "ReLU", "BatchNorm2d"]
+    decoder = create_model("efficient-capsnet", **options).decoder
+    assert sum(p.numel() for p in decoder.parameters()) == 1_411_344  # that of CapsNet
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (2, 48, 48), (3, 17, 40), (1, 8, 8)])
+def test_efficient_capsnet_has_16_children_whatever_the_size(shape):
+    model = create_model("efficient-capsnet", image_shape=shape, num_classes=5, reconstruct=False).eval()
+    results = model.route(torch.rand(2, *shape), return_trace=True)
+    assert list(results) == ["class_capsules"]
+    assert results["class_capsules"].coupling.shape == (2, 16, 5)
+    assert len(results["class_capsules"].trace) == 1
+    window = model.first_window()
+    assert all(size >= whole - 1 for size, whole in zip(window.size, shape[1:], strict=True))  # a stride leaves one out
 
 
 def test_decoder_reconstructs_the_given_class():

@@ -13,7 +13,7 @@ from support.cases import conv_case, dense_case, rand, randn
 from support.situations import amended, with_logits
 from torchcaps.capsules import Capsules
 from torchcaps.native import library
-from torchcaps.routing import dynamic_routing, entropy_routing, kmeans_routing
+from torchcaps.routing import dynamic_routing, entropy_routing, kmeans_routing, max_min_routing
 from torchcaps.routing.competition import KINDS
 from torchcaps.routing.ops.softmax import SOFTMAX, SoftmaxOptions
 from torchcaps.routing.ops.votes import lower
@@ -27,6 +27,7 @@ ROUTINGS = {
     "kmeans dot": (kmeans_routing, {"metric": "dot"}),
     "kmeans euclidean": (kmeans_routing, {"metric": "euclidean"}),
     "entropy": (entropy_routing, {}),
+    "max-min": (max_min_routing, {}),
 }
 KERNELS = {
     "dynamic": SoftmaxOptions(0, 3),
@@ -34,6 +35,7 @@ KERNELS = {
     "kmeans dot": SoftmaxOptions(1, 3, inverse_temperatures=(2.0, 2.0, 2.0)),
     "kmeans euclidean": SoftmaxOptions(2, 3),
     "entropy": SoftmaxOptions(3, 3, alphas=(0.3, 0.2, 0.1)),
+    "max-min": SoftmaxOptions(4, 3),
 }
 
 
@@ -292,7 +294,7 @@ def test_only_wanted_gradients():
 def test_other_builds_and_poisoned_scratch(instruction_set):
     if not library.library_path(instruction_set).exists():
         pytest.skip(f"no {instruction_set} build for this processor")
-    files = [str(TESTS / "routing" / name / "test_fused.py") for name in ("dynamic", "kmeans", "entropy")]
+    files = [str(TESTS / "routing" / name / "test_fused.py") for name in ("dynamic", "kmeans", "entropy", "max_min")]
     environment = os.environ | {"TORCHCAPS_ISA": instruction_set, "TORCHCAPS_POISON": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, __file__]
     finished = subprocess.run(command, env=environment, cwd=TESTS.parent, capture_output=True, text=True)

@@ -29,15 +29,15 @@ struct Entries;
 
 #define DECLARE_ENTRIES(T, ending)                                                                                  \
   extern "C" {                                                                                                      \
-  int torchcaps_softmax_forward_##ending(const Votes<T>*, const SoftmaxOptions*, T*, T*, T*, int);                  \
-  int torchcaps_softmax_couplings_##ending(const Votes<T>*, const SoftmaxOptions*, const T*, const T*, int64_t, T*, \
-                                           int);                                                                    \
-  int torchcaps_softmax_backward_##ending(const Votes<T>*, const SoftmaxOptions*, const T*, const T*, const T*, T*, \
-                                          T*, T*, T*, int);                                                         \
+  int torchcaps_softmax_forward_##ending(const Votes<T>*, const SoftmaxOptions*, const T*, T*, T*, T*, int);        \
+  int torchcaps_softmax_couplings_##ending(const Votes<T>*, const SoftmaxOptions*, const T*, const T*, const T*,    \
+                                           int64_t, T*, int);                                                       \
+  int torchcaps_softmax_backward_##ending(const Votes<T>*, const SoftmaxOptions*, const T*, const T*, const T*,     \
+                                          const T*, T*, T*, T*, T*, T*, int);                                       \
   int torchcaps_em_forward_##ending(const Votes<T>*, const EmOptions<T>*, T*, T*, T*, T*, int);                     \
   int torchcaps_em_coupling_##ending(const Votes<T>*, const EmOptions<T>*, const T*, int64_t, T*, T*, int);         \
   int torchcaps_em_backward_##ending(const Votes<T>*, const EmOptions<T>*, const T*, const T*, const T*, const T*,  \
-                                     T*, T*, T*, T*, T*, T*, int);                                                  \
+                                     T*, T*, T*, T*, T*, T*, T*, T*, T*, int);                                      \
   }                                                                                                                 \
   template <>                                                                                                       \
   struct Entries<T> {                                                                                               \
@@ -104,9 +104,9 @@ class Problem {
   Problem(const Problem&) = delete;
 
   // Routes, differentiates, takes couplings; returns all results one after the other.
-  int softmax(int algorithm, int threads, Results<T>& results) const {
+  int softmax(int algorithm, int competition, int threads, Results<T>& results) const {
     const double alphas[] = {0.3, 0.2, 0.1};
-    const SoftmaxOptions options{algorithm, 3, 0, 0, 1, 1.0, 1.0, alphas, nullptr};
+    const SoftmaxOptions options{algorithm, 3, 0, 0, 1, competition, 1.0, 1.0, alphas, nullptr};
     const int64_t samples = votes.examples * votes.windows, parents = samples * votes.parents;
     Cutter cut{results};
     T* const out = cut(parents * votes.vote_size());
@@ -118,36 +118,58 @@ class Problem {
     T* const bias = votes.bias ? cut(bias_.size()) : nullptr;
     T* const activations = cut(activations_.size());
     if (cut.counts()) return 0;
-    return Entries<T>::softmax_forward(&votes, &options, out, sums, masses, threads) +
-           Entries<T>::softmax_couplings(&votes, &options, sums, masses, 2, coupling, threads) +
-           Entries<T>::softmax_backward(&votes, &options, sums, masses, grad_poses_.data(), poses, weight, bias,
-                                        activations, threads);
+    return Entries<T>::softmax_forward(&votes, &options, nullptr, out, sums, masses, threads) +
+           Entries<T>::softmax_couplings(&votes, &options, nullptr, sums, masses, 2, coupling, threads) +
+           Entries<T>::softmax_backward(&votes, &options, nullptr, sums, masses, grad_poses_.data(), poses, weight,
+                                        bias, activations, nullptr, threads);
   }
 
-  int em(int competition, int activation, int detach, int threads, Results<T>& results) const {
-    const double sharpness[] = {0.05, 0.1, 0.15};
-    const double inverse_temperature[] = {1, 0.5, 0.25}, damping = competition == EmOptions<T>::position ? 0.1 : 0;
-    const EmOptions<T> options{3,         competition,         activation,    1, detach, 0.01, damping,
-                               sharpness, inverse_temperature, betas_.data(), betas_.data() + votes.parents};
-    const em::Layout<T> layout(votes);
+  int em(int competition, int mapping, int detach, int threads, Results<T>& results) const {
+    using Options = EmOptions<T>;
+    const double sharpness[] = {0.05, 0.1, 0.15}, inverse_temperature[] = {1, 0.5, 0.25};
+    const bool has_betas = mapping == Options::mdl || mapping == Options::entropy || mapping == Options::vb;
+    const bool has_worth = mapping == Options::heinsen;
     const int64_t windows = votes.examples * votes.windows, parents = windows * votes.parents;
+    const std::vector<T> threshold(parents, T(-0.5));
+    Options options{};
+    options.iterations = mapping == Options::mass ? 1 : 3;
+    options.competition = competition;
+    options.mapping = mapping;
+    options.scale_by_mass = 1;
+    options.detach = detach;
+    options.worth_types = 1;
+    options.variance_epsilon = 0.01;
+    options.damping = competition == position_competition && mapping != Options::vb ? 0.1 : 0;
+    options.prior_alpha = options.prior_kappa = options.prior_psi = 1;
+    options.prior_nu = double(votes.vote_size() + 1);
+    options.sharpness = sharpness;
+    options.inverse_temperature = inverse_temperature;
+    options.beta_a = has_betas ? betas_.data() : nullptr;
+    options.beta_u = has_betas ? betas_.data() + votes.parents : nullptr;
+    options.worth = has_worth ? betas_.data() : nullptr;
+    options.threshold = has_worth ? threshold.data() : nullptr;
+    const em::Layout<T> layout(votes);
     Cutter cut{results};
     T* const out = cut(parents * votes.vote_size());
     T* const out_activations = cut(parents);
     T* const out_logits = cut(parents);
-    T* const state = cut(layout.record_at(votes.examples, 0, 3, 0) * Simd<T>::width);
+    T* const state =
+        cut(em::record_place(layout, votes.examples, 0, options.iterations, 0) * Simd<T>::width);
     T* const coupling = cut(windows * votes.slots * votes.parents);
     T* const likelihood = cut(votes.examples);
     T* const poses = cut(poses_.size());
     T* const activations = cut(activations_.size());
     T* const weight = cut(weight_.size());
     T* const bias = votes.bias ? cut(bias_.size()) : nullptr;
-    T* const betas = cut(betas_.size());
+    T* const betas = has_betas ? cut(betas_.size()) : nullptr;
+    T* const worth = has_worth ? cut(votes.parents) : nullptr;
+    T* const grad_threshold = has_worth ? cut(parents) : nullptr;
     if (cut.counts()) return 0;
     return Entries<T>::em_forward(&votes, &options, out, out_activations, out_logits, state, threads) +
-           Entries<T>::em_coupling(&votes, &options, state, 3, coupling, likelihood, threads) +
+           Entries<T>::em_coupling(&votes, &options, state, options.iterations, coupling, likelihood, threads) +
            Entries<T>::em_backward(&votes, &options, state, grad_poses_.data(), grad_activations_.data(), nullptr,
-                                   poses, activations, weight, bias, betas, betas + votes.parents, threads);
+                                   poses, activations, weight, bias, betas, has_betas ? betas + votes.parents : nullptr,
+                                   worth, grad_threshold, nullptr, threads);
   }
 
   Votes<T> votes;
@@ -196,15 +218,17 @@ std::vector<Job<T>> jobs_of(const std::vector<Problem<T>*>& problems) {
     const Problem<T>* problem = problems[k];
     for (int threads : {1, 2, 4}) {
       const std::string name = std::string(all_sizes[k].name) + ", " + std::to_string(threads) + " workers, ";
-      for (int algorithm : {dynamic_routing, kmeans_dot, kmeans_euclidean, entropy_routing})
-        jobs.push_back({name + "softmax " + std::to_string(algorithm),
-                        [=](Results<T>& results) { return problem->softmax(algorithm, threads, results); }});
-      for (int competition : {0, 1, 2})
-        for (int activation : {0, 1, 2})
+      for (int competition : {0, 1, 2}) {
+        for (int algorithm : {dynamic_routing, kmeans_dot, kmeans_euclidean, entropy_routing, max_min_routing})
+          jobs.push_back(
+              {name + "softmax " + std::to_string(competition) + std::to_string(algorithm),
+               [=](Results<T>& results) { return problem->softmax(algorithm, competition, threads, results); }});
+        for (int mapping : {0, 1, 2, 3, 4, 5})
           for (int detach : {0, 1})
             jobs.push_back(
-                {name + "em " + std::to_string(competition) + std::to_string(activation) + std::to_string(detach),
-                 [=](Results<T>& results) { return problem->em(competition, activation, detach, threads, results); }});
+                {name + "em " + std::to_string(competition) + std::to_string(mapping) + std::to_string(detach),
+                 [=](Results<T>& results) { return problem->em(competition, mapping, detach, threads, results); }});
+      }
     }
   }
   return jobs;

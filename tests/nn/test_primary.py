@@ -69,6 +69,34 @@ def test_squash_k_matters():
     torch.testing.assert_close(layer(features).poses[:, 1, 2, 0], nn.squash(features[:, :4, 1, 2], 0.5))
 
 
+@pytest.mark.parametrize(("kernel", "stride"), [((4, 6), 1), (3, 1), (2, (2, 3))])
+def test_depthwise_capsules_against_loops(kernel, stride):
+    """An entry of a pose looks at one channel with a kernel of its own; a short vector keeps its length."""
+    layer = nn.DepthwisePrimaryCaps(3, 2, kernel, stride, dtype=torch.float64)
+    features = torch.randn(2, 6, 4, 6, dtype=torch.float64)
+    capsules, weight, bias = layer(features), layer.conv.weight, layer.conv.bias
+    assert weight.shape[:2] == (6, 1)
+    height, width = layer.kernel_size
+    _, rows, columns, _, _ = capsules.poses.shape
+    assert (rows, columns) == ((4 - height) // layer.stride[0] + 1, (6 - width) // layer.stride[1] + 1)
+    for row in range(rows):
+        for column in range(columns):
+            top, left = row * layer.stride[0], column * layer.stride[1]
+            for kind in range(3):
+                entries = []
+                for entry in range(2):
+                    channel, total = 2 * kind + entry, bias[2 * kind + entry].expand(2)
+                    for y in range(height):
+                        for x in range(width):
+                            total = total + weight[channel, 0, y, x] * features[:, channel, top + y, left + x]
+                    entries.append(total)
+                raw = torch.stack(entries, -1)
+                norm = sum(entry**2 for entry in entries).sqrt()
+                expected = ((1 - torch.exp(-norm)) / norm)[:, None] * raw
+                torch.testing.assert_close(capsules.poses[:, row, column, kind], expected)
+    torch.testing.assert_close(capsules.activations, capsules.poses.norm(dim=-1))
+
+
 def test_matrix_capsules_have_poses_first_then_one_activation_per_type():
     layer = nn.PrimaryMatrixCaps(12, 2, out_size=4)
     features = torch.randn(2, 12, 3, 5)
@@ -85,9 +113,11 @@ def test_matrix_capsules_count_their_parameters():
     assert sum(parameter.numel() for parameter in layer.parameters()) == 32 * 32 * 17 + 32 * 17
 
 
-@pytest.mark.parametrize("layer", [nn.PrimaryCaps(3, 2, 4, 3), nn.PrimaryMatrixCaps(3, 2)])
+@pytest.mark.parametrize(
+    "layer", [nn.PrimaryCaps(3, 2, 4, 3), nn.DepthwisePrimaryCaps(2, 4, 3), nn.PrimaryMatrixCaps(3, 2)]
+)
 def test_gradient_reset_and_repr(layer):
-    capsules = layer(torch.randn(2, 3, 6, 6))
+    capsules = layer(torch.randn(2, layer.in_channels, 6, 6))
     (capsules.poses.sin().sum() + capsules.activations.sum()).backward()
     assert all((parameter.grad != 0).all() for parameter in layer.parameters())
     before = layer.conv.weight.clone()
@@ -104,5 +134,7 @@ def test_device_and_dtype():
 def test_errors():
     with pytest.raises(ValueError, match="out_types must be at least 1, got 0"):
         nn.PrimaryCaps(3, 0, 4, 3)
+    with pytest.raises(ValueError, match="out_types must be at least 1, got 0"):
+        nn.DepthwisePrimaryCaps(0, 4, 3)
     with pytest.raises(TypeError, match="out_size must be an integer"):
         nn.PrimaryMatrixCaps(3, 2, out_size=16.0)

@@ -21,7 +21,7 @@ def test_a_vector_of_length_root_k_becomes_half_as_long():
     assert nn.squash(torch.tensor([math.sqrt(0.5), 0.0]), 0.5).norm().item() == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("function", [nn.squash, normalise])
+@pytest.mark.parametrize("function", [nn.squash, nn.squash_exponentially, normalise])
 def test_the_zero_vector_is_zero_with_zero_gradient(function):
     poses = torch.zeros(2, 3, requires_grad=True)
     out = function(poses)
@@ -36,10 +36,19 @@ def test_the_activation_of_a_squashed_zero_vector_has_zero_gradient():
     assert poses.grad.equal(torch.zeros(2, 3))
 
 
-def test_lengths_stay_in_the_unit_interval_and_keep_their_order():
+def test_the_exponential_squash_by_its_formula():
+    vector = torch.tensor([1.0, -2.0, 2.0], dtype=torch.float64)  # of length 3
+    expected = [(1 - math.exp(-3)) * entry / 3 for entry in (1, -2, 2)]
+    torch.testing.assert_close(nn.squash_exponentially(vector), torch.tensor(expected, dtype=torch.float64))
+    tiny = torch.tensor([3e-9, 4e-9])
+    torch.testing.assert_close(nn.squash_exponentially(tiny), tiny)  # 1 - exp(-|s|) would round to 0
+
+
+@pytest.mark.parametrize("function", [nn.squash, nn.squash_exponentially])
+def test_lengths_stay_in_the_unit_interval_and_keep_their_order(function):
     scale = torch.logspace(-12, 12, 49)
     poses = (scale[:, None] * torch.tensor([0.6, 0.8])).requires_grad_()
-    lengths = length(nn.squash(poses))
+    lengths = length(function(poses))
     lengths.sum().backward()
     assert ((lengths >= 0) & (lengths <= 1 + 1e-6)).all()
     assert (lengths.diff() >= -1e-6).all()
@@ -50,6 +59,7 @@ def test_lengths_stay_in_the_unit_interval_and_keep_their_order():
 def test_gradient():
     poses = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
     torch.autograd.gradcheck(nn.squash, (poses, 0.5))
+    torch.autograd.gradcheck(nn.squash_exponentially, (poses,))
 
 
 def test_options_are_checked_and_shown():

@@ -7,13 +7,21 @@ import torch
 
 from torchcaps.capsules import Capsules
 from torchcaps.routing import (
+    attention_routing,
     dynamic_routing,
     em_routing,
     entropy_routing,
+    find_routing,
+    heinsen_routing,
     kmeans_routing,
+    max_min_routing,
     plan,
+    routing_names,
+    self_attention_routing,
+    self_routing,
     uniform_routing,
     use_backend,
+    vb_routing,
     why_not,
 )
 from torchcaps.votes import ClassVotes, ConvVotes, DenseVotes
@@ -27,20 +35,44 @@ def em(votes, activations=ONES, **options):
     return em_routing(votes, activations, **(BETAS | options))
 
 
+def vb(votes, activations=ONES, **options):
+    return vb_routing(votes, activations, **(BETAS | options))
+
+
+def heinsen(votes, activations=ONES, **options):
+    return heinsen_routing(votes, activations, **({"beta_use": 0.0, "beta_ignore": 0.0} | options))
+
+
+def self_(votes, activations=ONES, **options):
+    return self_routing(votes, activations, **options)
+
+
 ROUTINGS = {
     "dynamic": dynamic_routing,
     "uniform": uniform_routing,
     "kmeans": kmeans_routing,
     "entropy": entropy_routing,
+    "attention": attention_routing,
+    "self_attention": self_attention_routing,
+    "max_min": max_min_routing,
     "em": em,
+    "vb": vb,
+    "heinsen": heinsen,
+    "self": self_,
 }
-COUPLING = [name for name in ROUTINGS if name != "em"]
+WEIGHING = {"em": em_routing, "vb": vb_routing, "heinsen": heinsen_routing, "self": self_routing}
+COUPLING = [name for name in ROUTINGS if name not in WEIGHING]
 every_routing = pytest.mark.parametrize("name", list(ROUTINGS))
 
 
 def raises(error: type[Exception], *parts: str):
     """`error`, whose message has all the parts in this order."""
     return pytest.raises(error, match="(?s)" + ".*".join(map(re.escape, parts)))
+
+
+def test_no_routing_of_the_package_is_left_out():
+    entries = map(find_routing, routing_names())
+    assert {entry.name for entry in entries if entry.module.__module__.startswith("torchcaps.")} == set(ROUTINGS)
 
 
 # What all routings have in common
@@ -100,7 +132,7 @@ def test_competition_and_backend(name):
         ROUTINGS[name](VOTES, backend="refrence")
 
 
-@pytest.mark.parametrize("name", ["dynamic", "entropy", "em"])
+@pytest.mark.parametrize("name", ["dynamic", "entropy", "em", "vb", "heinsen", "attention", "max_min"])
 def test_number_of_iterations(name):
     with raises(ValueError, "num_iterations must be at least 1, got 0"):
         ROUTINGS[name](VOTES, num_iterations=0)
@@ -111,23 +143,28 @@ def test_number_of_iterations(name):
 
 # An option an algorithm does not have is refused
 
+AMENDABLE = set(COUPLING)
 OWN_OPTIONS = {
     "leaky": (True, {"dynamic", "uniform"}),
-    "detach_couplings": (True, {"dynamic", "em"}),
-    "squash_k": (0.5, {"dynamic", "uniform", "kmeans"}),
+    "detach_couplings": (True, {"dynamic", "em", "vb", "heinsen", "max_min"}),
+    "squash_k": (0.5, {"dynamic", "uniform", "kmeans", "attention", "max_min"}),
     "metric": ("dot", {"kmeans"}),
     "inverse_temperature": (2.0, {"kmeans", "em"}),
     "hard": (True, {"kmeans"}),
     "alpha": (0.2, {"entropy"}),
+    "alpha0": (0.5, {"vb"}),
     "lambda_schedule": (0.1, {"em"}),
-    "eps_var": (1e-4, {"em"}),
+    "eps": (1e-4, {"attention"}),
+    "eps_var": (1e-4, {"em", "heinsen"}),
     "cost_scale": ("paper", {"em"}),
     "activation": ("mixing", {"em"}),
-    "beta_a": (0.1, {"em"}),
-    "beta_u": (0.1, {"em"}),
-    "amend": (False, {"dynamic", "uniform", "kmeans", "entropy"}),
-    "partial": (0.5, {"dynamic", "uniform", "kmeans", "entropy"}),
-    "num_iterations": (2, {"dynamic", "kmeans", "entropy", "em"}),
+    "beta_a": (0.1, {"em", "vb"}),
+    "beta_u": (0.1, {"em", "vb"}),
+    "beta_use": (0.1, {"heinsen"}),
+    "bias": (0.1, {"self_attention"}),
+    "amend": (False, AMENDABLE),
+    "partial": (0.5, AMENDABLE),
+    "num_iterations": (2, {"dynamic", "kmeans", "entropy", "em", "vb", "heinsen", "attention", "max_min"}),
 }
 
 
@@ -144,7 +181,7 @@ def test_option_of_another_algorithm_is_refused(name, option):
 
 @every_routing
 def test_options_have_names(name):
-    routing = em_routing if name == "em" else ROUTINGS[name]
+    routing = WEIGHING.get(name, ROUTINGS[name])
     with raises(TypeError, "positional argument"):
         routing(VOTES, ONES, 3)
 
@@ -179,7 +216,9 @@ def test_partial(name):
 @pytest.mark.parametrize(
     ("name", "option"),
     [("dynamic", "squash_k"), ("uniform", "squash_k"), ("kmeans", "squash_k"), ("kmeans", "inverse_temperature"),
-     ("em", "inverse_temperature"), ("entropy", "alpha"), ("em", "eps_var"), ("em", "lambda_schedule")],
+     ("em", "inverse_temperature"), ("entropy", "alpha"), ("em", "eps_var"), ("em", "lambda_schedule"),
+     ("attention", "squash_k"), ("attention", "eps"), ("max_min", "squash_k"), ("heinsen", "eps_var"),
+     ("vb", "alpha0"), ("vb", "kappa0"), ("vb", "psi0"), ("vb", "nu0")],
 )  # fmt: skip
 def test_positive_numbers(name, option):
     for wrong in (0.0, -1.0, float("inf"), float("nan")):
@@ -206,7 +245,46 @@ def test_entropy():
         entropy_routing(VOTES, alpha=[0.2, 0.1, 0])
 
 
-# EM routing
+# Those that weigh children by their activations, and what each learns
+
+
+@pytest.mark.parametrize("name", list(WEIGHING))
+def test_activations_are_needed(name):
+    given = {
+        option: 0.0 for option, (_, owners) in OWN_OPTIONS.items() if option.startswith("beta") and name in owners
+    } | ({"beta_ignore": 0.0} if name == "heinsen" else {})
+    with raises(ValueError, "outing weighs children by their activations", "give activations (B, I)"):
+        WEIGHING[name](VOTES, **given)
+    with raises(ValueError, "activations must have shape (B, I) = (2, 6)", "got (2, 3)"):
+        WEIGHING[name](VOTES, torch.ones(2, 3), **given)
+    with raises(TypeError, "activations has dtype torch.float64 but votes has torch.float32", ".to(dtype)"):
+        WEIGHING[name](VOTES, ONES.double(), **given)
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("vb", "beta_a"),
+        ("vb", "beta_u"),
+        ("heinsen", "beta_use"),
+        ("heinsen", "beta_ignore"),
+        ("self_attention", "bias"),
+    ],
+)
+def test_what_is_learned(name, option):
+    with raises(ValueError, f"{option} must be a number", "one per parent type", "(3,)" if name == "vb" else "(6, 3)"):
+        ROUTINGS[name](VOTES, **{option: torch.zeros(4)} if name == "vb" else {option: torch.zeros(5, 3)})
+    with raises(TypeError, f"{option} has dtype torch.float64 but votes has torch.float32", ".to(dtype)"):
+        ROUTINGS[name](VOTES, **{option: torch.zeros(3, dtype=torch.float64)})
+
+
+def test_vb_and_attention():
+    with raises(ValueError, "nu0 must be more than D - 1 = 3 for votes of 4 entries, got 3"):
+        vb(VOTES, nu0=3.0)
+    with raises(ValueError, "scale must have shape (D,) = (4,)", "got (3,)"):
+        attention_routing(VOTES, scale=torch.zeros(3))
+    with raises(TypeError, "shift has dtype torch.float64 but votes has torch.float32", ".to(dtype)"):
+        attention_routing(VOTES, shift=torch.zeros(4, dtype=torch.float64))
 
 
 def test_em():

@@ -152,7 +152,7 @@ def test_zero_votes_give_zero_capsules(dtype):
         votes = torch.zeros(SHAPE, dtype=dtype, requires_grad=True)
         result = route(name, votes, torch.ones(SHAPE[:2], dtype=dtype))
         assert not result.capsules.poses.any()
-        if name not in EM:
+        if name not in EM:  # there zero votes agree
             assert not result.capsules.activations.any()
             result.capsules.activations.sum().backward()
             assert not votes.grad.any()
@@ -174,7 +174,7 @@ def test_huge_and_tiny_votes_still_route(dtype):
     """Finite is not enough: the parent whose votes agree is the more active one at every scale."""
     good = torch.ones(1, 6, 1, 4)
     bad = good * torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0, -1.0]).view(1, 6, 1, 1)
-    for name in ("dynamic", "kmeans", "entropy"):
+    for name in ("dynamic", "kmeans", "entropy", "attention", "self_attention"):
         for scale in (1e-8, 1.0, 1e4, 1e6):
             capsules = route(name, (scale * torch.cat([good, bad], 2)).to(dtype)).capsules
             assert (capsules.activations[:, 0] > capsules.activations[:, 1]).all()

@@ -9,6 +9,7 @@ from torch.testing import assert_close
 from support.algorithms import (
     ALL,
     LEAKY,
+    NO_SHARES,
     competitors,
     conv_votes,
     describe,
@@ -31,6 +32,12 @@ every_description = pytest.mark.parametrize(
     [("dense", "window"), ("class", "global"), ("dense", "position"), ("conv1d", "global"), ("conv1d", "position")]
     + [("conv", competition) for competition in KINDS],
 )
+PER_PARENT = {
+    "em": ("beta_a", "beta_u"),
+    "vb": ("beta_a", "beta_u"),
+    "heinsen": ("beta_use", "beta_ignore"),
+    "self_attention": ("bias",),
+}
 TIGHT = {"rtol": 1e-12, "atol": 1e-14}
 
 
@@ -51,8 +58,8 @@ def test_children_have_no_order(name):
 def test_parents_have_no_order(name):
     votes, activations, logits, order = randn(2, 9, 4, 3), rand(2, 9), randn(2, 9, 4), torch.randperm(4)
     betas, permuted = {}, {}
-    if name.startswith("em"):
-        betas = {"beta_a": randn(4), "beta_u": randn(4)}
+    if learned := PER_PARENT.get(name.split()[0]):
+        betas = {key: randn(4) for key in learned}
         permuted = {key: beta[order] for key, beta in betas.items()}
     one = route(name, votes, activations, initial_logits=logits, **betas)
     other = route(name, votes[:, :, order], activations, initial_logits=logits[..., order], **permuted)
@@ -234,7 +241,7 @@ def test_child_no_window_reaches_has_no_part(name, competition):
 
 
 @every_description
-@every_routing
+@pytest.mark.parametrize("name", [name for name in ALL if name not in NO_SHARES])
 def test_couplings_sum_to_one_over_the_parents_reached(name, competition, kind):
     votes = describe(kind)
     votes = votes.given(activations=None, mask=random_mask(3, votes.num_children))
@@ -257,3 +264,34 @@ def test_couplings_sum_to_one_over_the_parents_reached(name, competition, kind):
             assert (rows.sum(-1) < expected)[expected > 0].all()
         else:
             assert_close(rows.sum(-1), expected, **TIGHT)
+
+
+@every_description
+def test_couplings_of_max_min_are_places_between_extremes(kind, competition):
+    """0 for the worst parent of a child and 1 for its best one, from the second iteration on; before, all are 1."""
+    votes = describe(kind)
+    votes = votes.given(activations=None, mask=random_mask(3, votes.num_children))
+    first, *later = route("max_min", votes, competition=competition, return_trace=True).trace
+    takes_part = votes.slots(votes.mask).unsqueeze(-1).expand_as(first.coupling)
+    assert torch.equal(first.coupling, takes_part.to(first.coupling))
+    for step in later:
+        assert ((step.coupling >= 0) & (step.coupling <= 1)).all()
+        of_child = competitors(step.coupling, votes, competition, -1.0)
+        there = competitors(takes_part.to(step.coupling), votes, competition, 0.0).any(-1)
+        assert (of_child.amax(-1)[there] == 1).all()
+        assert not step.coupling[~takes_part].any()
+
+
+@every_description
+def test_couplings_of_self_attention_are_shares_and_a_bias(kind, competition):
+    votes = describe(kind)
+    mask = random_mask(3, votes.num_children)
+    votes, bias = votes.given(activations=None, mask=mask), randn(votes.num_slots, votes.num_parents)
+    with_bias, without = (
+        route("self_attention", votes, competition=competition, bias=value).coupling for value in (bias, None)
+    )
+    takes_part = votes.slots(mask).unsqueeze(-1)
+    assert_close(with_bias, torch.where(takes_part, without + bias, 0.0), **TIGHT)
+    rows = competitors(without, votes, competition, 0.0)
+    there = competitors(takes_part.expand_as(without).to(without), votes, competition, 0.0).any(-1)
+    assert_close(rows.sum(-1), there.to(rows), **TIGHT)

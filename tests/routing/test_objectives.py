@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from support.algorithms import competitors, conv_votes, of_competitors
-from torchcaps.routing import dynamic_routing, em_routing, entropy_routing, kmeans_routing
+from torchcaps.routing import dynamic_routing, em_routing, entropy_routing, kmeans_routing, vb_routing
 from torchcaps.routing.competition import KINDS
 from torchcaps.votes import Votes, as_votes
 
@@ -267,4 +267,27 @@ def test_mixing_likelihood_rises():
     votes = torch.randn(2, 30, 3, 2, dtype=torch.float64)
     activations = torch.rand(2, 30, dtype=torch.float64)
     trace = em_routing(votes, activations, beta_a=0.0, beta_u=0.0, activation="mixing", return_trace=True).trace
+    assert (trace[-1].objective < trace[0].objective - 0.1).all()
+
+
+# Variational Bayes: the bound of the evidence, which is exact where windows compete
+
+
+@modest
+@given(problems(), iterations, st.sampled_from([0.3, 1.0, 4.0]), st.sampled_from([0.1, 1.0]))
+def test_the_bound_of_the_evidence_never_falls(problem, num_iterations, alpha0, psi0):
+    votes, logits = problem
+    trace = vb_routing(
+        votes, beta_a=0.0, beta_u=0.0, num_iterations=num_iterations, alpha0=alpha0, psi0=psi0, competition="window",
+        initial_logits=logits, return_trace=True,
+    ).trace  # fmt: skip
+    for before, after in pairwise(trace):
+        assert_not_above(after.objective, before.objective, tolerance=1e-9)
+
+
+def test_the_bound_of_the_evidence_rises():
+    votes = 3 * torch.randn(2, 30, 3, 2, dtype=torch.float64)
+    trace = vb_routing(
+        votes, torch.rand(2, 30, dtype=torch.float64), beta_a=0.0, beta_u=0.0, num_iterations=5, return_trace=True
+    ).trace
     assert (trace[-1].objective < trace[0].objective - 0.1).all()

@@ -8,11 +8,17 @@ from torch import Tensor
 from torchcaps.capsules import Capsules
 from torchcaps.routing import (
     RoutingResult,
+    attention_routing,
     dynamic_routing,
     em_routing,
     entropy_routing,
+    heinsen_routing,
     kmeans_routing,
+    max_min_routing,
+    self_attention_routing,
+    self_routing,
     uniform_routing,
+    vb_routing,
 )
 from torchcaps.votes import ClassVotes, ConvVotes, DenseVotes, Votes
 
@@ -32,13 +38,20 @@ COUPLING = {
     "kmeans euclidean hard": partial(kmeans_routing, metric="euclidean", hard=True),
     "entropy": entropy_routing,
     "entropy decreasing": partial(entropy_routing, alpha=[0.5, 0.2, 0.1]),
+    "attention": attention_routing,
+    "self_attention": partial(self_attention_routing, bias=-0.05),
+    "max_min": max_min_routing,
 }
+# Those that weigh children by their activations.
 EM = {
     "em": partial(em_routing, **BETAS),
     "em paper": partial(em_routing, cost_scale="paper", lambda_schedule=0.1, **BETAS),
     "em mixing": partial(em_routing, activation="mixing", **BETAS),
     "em entropy": partial(em_routing, activation="entropy", **BETAS),
     "em damped": partial(em_routing, damping=0.3, **BETAS),
+    "vb": partial(vb_routing, **BETAS),
+    "heinsen": partial(heinsen_routing, beta_use=0.3, beta_ignore=-0.2),
+    "self": self_routing,
 }
 AMENDED = {
     f"{name} amended": partial(COUPLING[name], amend=True)
@@ -46,11 +59,13 @@ AMENDED = {
 }
 ALL = {**COUPLING, **AMENDED, **EM}
 LEAKY = tuple(name for name in ALL if "leaky" in name)
+# Couplings of a child that are no shares: places between extremes, shares and a bias.
+NO_SHARES = ("max_min", "self_attention")
 
 
 def weighs_by_activation(name: str) -> bool:
     """Whether the routing reads the activations of the children."""
-    return name.startswith("em") or name.endswith("amended")
+    return name in EM or name.endswith("amended")
 
 
 def route(name: str, votes: Votes | Tensor, activations: Tensor | None = None, **options) -> RoutingResult:

@@ -27,10 +27,14 @@ from torchcaps.routing import RoutingResult, why_not
 from torchcaps.votes import ClassVotes, ConvVotes, DenseVotes, TensorVotes, Votes
 
 ALGORITHMS = ("dynamic", "kmeans", "entropy", "em", "uniform")
+LATER = ("vb", "heinsen", "self", "max_min", "attention", "self_attention")  # they take the place of one of the first
+GAUSSIAN = ("em", "vb", "heinsen")  # couplings follow from densities
 KINDS = ("tensor", "dense", "conv 1", "conv 2", "class")
 BACKENDS = ("triton",) if os.environ.get("TRITON_INTERPRET") == "1" else ("chunked", "fused")
 SIZES = (1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17)
-TENSOR_OPTIONS = ("beta_a", "beta_u", "initial_logits")  # of the call, differentiated like the votes
+# Of the call, differentiated like the votes: the name of the leaf, and of the option.
+TENSOR_OPTIONS = {name: name for name in ("beta_a", "beta_u", "beta_use", "beta_ignore", "scale", "shift")}
+TENSOR_OPTIONS |= {"initial_logits": "initial_logits", "coupling bias": "bias"}
 LARGEST = 1e6  # of any vote; poses and weights share it
 # A backend may differ from the reference by what rounding of the input does to the reference itself, times this, and
 # by these shares of the largest entry. A child 1e5 times as large as the others costs EM's kernel digits of gradients.
@@ -62,16 +66,25 @@ class Problem:
         """Whether votes are far larger than one, or EM's gradients (v - mean) / variance may be rounding alone."""
         if largest(self.leaves["votes" if self.kind == "tensor" else "poses"]) > 100:
             return True
-        return self.algorithm == "em" and self.rounding() > 1e-2 * self.options["eps_var"]
+        return self.algorithm in GAUSSIAN and self.rounding() > 1e-2 * self.least_variance
+
+    @property
+    def least_variance(self) -> float:
+        """No variance of a parent is smaller; VB's is psi / nu."""
+        if self.algorithm != "vb":
+            return self.options["eps_var"]
+        votes = self.describe(self.leaves)
+        return self.options["psi0"] / (self.options.get("nu0", votes.vote_size + 1) + votes.num_slots)
 
     @property
     def cancellation(self) -> float:
         """The share of the steepest gradient that parts which cancel may leave, in EM those of (v - mean) / variance.
 
-        A single child is its parents' mean, and its exact v - mean is 0; the rounding of v is not.
+        A single child is its parents' mean, and its exact v - mean is 0; the rounding of v is not. In VB they are
+        derivatives of psi, which torch has to 5e-10, and a kernel to the last digit.
         """
-        share = ROUNDING * torch.finfo(self.dtype).eps
-        return share + 0.1 * self.rounding() / self.options["eps_var"] if self.algorithm == "em" else share
+        share = ROUNDING * torch.finfo(self.dtype).eps + (5e-9 if self.algorithm == "vb" else 0)
+        return share + 0.1 * self.rounding() / self.least_variance if self.algorithm in GAUSSIAN else share
 
     @property
     def sharpness(self) -> float:
@@ -90,13 +103,13 @@ class Problem:
         return replace(self, dtype=dtype, leaves={name: leaf.to(dtype) for name, leaf in self.leaves.items()})
 
     def call(self, leaves: dict[str, Tensor], backend: str) -> RoutingResult:
-        tensors = {name: leaves[name] for name in TENSOR_OPTIONS if name in leaves}
+        tensors = {option: leaves[name] for name, option in TENSOR_OPTIONS.items() if name in leaves}
         routing = getattr(routings, f"{self.algorithm}_routing")
         votes = self.describe(leaves)
         return routing(votes, backend=backend, return_trace=self.return_trace, **tensors, **self.options)
 
     def refusal(self, backend: str) -> str | None:
-        tensors = {name: self.leaves[name] for name in TENSOR_OPTIONS if name in self.leaves}
+        tensors = {option: self.leaves[name] for name, option in TENSOR_OPTIONS.items() if name in self.leaves}
         routing = getattr(routings, f"{self.algorithm}_routing")
         return why_not(backend, routing, self.describe(self.leaves), **tensors, **self.options)
 
@@ -181,6 +194,12 @@ def draw(number: int) -> Problem:
         options["damping"] = choose.choice((0.1, 0.5, 0.9))
     if choose.random() < 0.25:
         leaves["initial_logits"] = choose.choice((0.1, 1.0, 30.0)) * torch.randn(describe(leaves).coupling_shape)
+    if choose.random() < len(LATER) / (len(ALGORITHMS) + len(LATER)):
+        algorithm = choose.choice(LATER)
+        competition = {name: options[name] for name in ("competition",) if name in options}
+        options = competition | _later_options(choose, algorithm, out_size)
+        leaves = {name: leaf for name, leaf in leaves.items() if not name.startswith("beta")}
+        leaves |= _later_leaves(choose, algorithm, describe(leaves))
     return Problem(
         number=number,
         algorithm=algorithm,
@@ -269,18 +288,59 @@ def _options(choose: random.Random, algorithm: str, kind: str) -> dict[str, Any]
     return options
 
 
+def _later_options(choose: random.Random, algorithm: str, size: int) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    if algorithm not in ("self", "self_attention"):
+        options["num_iterations"] = choose.choice((1, 2, 3, 5))
+    if algorithm in ("max_min", "attention", "self_attention"):
+        options["amend"] = choose.random() < 0.3
+        if choose.random() < 0.3:
+            options["partial"] = choose.choice((0.1, 0.5, 1.0))
+    if algorithm in ("max_min", "attention"):
+        options["squash_k"] = choose.choice((1.0, 0.5))
+    if algorithm in ("max_min", "vb", "heinsen"):
+        options["detach_couplings"] = choose.random() < 0.2
+    if algorithm == "heinsen":
+        options["eps_var"] = choose.choice((1e-6, 1e-3))
+    if algorithm == "vb":
+        options |= {name: choose.choice((0.1, 1.0, 1.0, 10.0)) for name in ("alpha0", "kappa0", "psi0")}
+        if choose.random() < 0.3:
+            options["nu0"] = size - 1 + choose.choice((0.1, 1.0, 30.0))
+    return options
+
+
+def _later_leaves(choose: random.Random, algorithm: str, votes: Votes) -> dict[str, Tensor]:
+    """What the call is given beside votes and initial logits."""
+    parents, slots, size = votes.num_parents, votes.num_slots, votes.vote_size
+    learned = 10 ** choose.uniform(-2, 1)
+    if algorithm == "vb":
+        shape = choose.choice(((), (parents,)))
+        return {name: learned * torch.randn(shape) for name in ("beta_a", "beta_u")}
+    if algorithm == "heinsen":
+        shapes = ((), (parents,), (slots, parents), (1, parents))
+        return {name: learned * torch.randn(choose.choice(shapes)) for name in ("beta_use", "beta_ignore")}
+    if algorithm == "attention" and choose.random() < 0.5:
+        return {"scale": 1 + 0.3 * torch.randn(size), "shift": 0.3 * torch.randn(size)}
+    if algorithm == "self_attention" and choose.random() < 0.5:
+        return {"coupling bias": learned * torch.randn(choose.choice(((parents,), (slots, parents))))}
+    return {}
+
+
 def is_ill_posed(problem: Problem, expected: dict[str, Tensor], beside: list[dict[str, Tensor]]) -> bool:
     """Whether rounding alone decides who gets a child, so that only finite answers can be asked for.
 
     In EM that is so where the rounding of a vote, squared, is not small beside the least variance: equal votes of 1e5
     in float32 have a mean that is wrong by 0.01, a hundred deviations of 1e-6. Where windows compete, the votes of a
-    child for two of them may be equal however the input is rounded; then that of a logit decides.
+    child for two of them may be equal however the input is rounded; then that of a logit decides. Max-min couplings
+    jump where all logits become equal, and there all rounding is as good as any.
     """
     unstable = max(distance(expected["coupling"], other["coupling"]) for other in beside) > 1e-3
     if unstable:
         return True
-    if problem.algorithm == "em":
-        return problem.rounding() ** 2 > 1e-3 * problem.options["eps_var"]
+    if problem.algorithm in GAUSSIAN:
+        return problem.rounding() ** 2 > 1e-3 * problem.least_variance
+    if problem.algorithm == "max_min" and problem.pattern.startswith("equal"):
+        return True
     return problem.options.get("competition", "window") != "window" and problem.rounding() * problem.sharpness > 1e-1
 
 
@@ -292,9 +352,11 @@ def has_noisy_gradients(problem: Problem, expected: dict[str, Tensor]) -> bool:
     of the longest parent, and two may be equally long.
     """
     lengths = expected["parents"]
-    if problem.algorithm == "em":
+    if problem.algorithm in GAUSSIAN:
         is_single = problem.describe(problem.leaves).materialise().shape[-3] == 1
-        return is_single and problem.rounding() > problem.options["eps_var"]
+        return is_single and problem.rounding() > problem.least_variance
+    if problem.algorithm == "self":  # a mean
+        return False
     if ((lengths > 0) & (lengths < (1e-150 if problem.dtype == torch.float64 else 1e-19))).any():
         return True
     if problem.algorithm != "entropy" or lengths.shape[-1] < 2:

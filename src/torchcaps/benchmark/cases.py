@@ -28,6 +28,13 @@ class Rival:
     routing: str
     options: dict[str, Any]
 
+    @classmethod
+    def of(cls, routing: str) -> "Rival":
+        """A registered routing that updates its couplings as often as dynamic routing does in three iterations."""
+        options = find_routing(routing).with_updates(2)
+        iterations = "".join(f" r {number}" for number in options.values())
+        return cls(name=f"{routing}{iterations}", routing=routing, options=options)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
@@ -161,12 +168,7 @@ THREE = {"num_iterations": 3}
 WINDOW = THREE | {"competition": "window"}
 MATRIX = {"pose": "matrix", "routing": "em"}
 EM_RIVALS = (Rival(name="global competition", routing="em", options=THREE | {"competition": "global"}),)
-DENSE_RIVALS = (
-    Rival(name="kmeans r 2", routing="kmeans", options={"num_iterations": 2}),
-    Rival(name="entropy r 3", routing="entropy", options=THREE),
-    Rival(name="em t 3", routing="em", options=THREE),
-    Rival(name="uniform", routing="uniform", options={}),
-)
+DENSE_RIVALS = tuple(Rival.of(name) for name in routing_names() if name != "dynamic")
 QUICK_MODEL = "model-capsnet-small"
 QUICK_LOOK = ("digitcaps", "em-conv-14", "text-conv")  # a few only: every process takes seconds to start
 
@@ -240,7 +242,8 @@ def select(cases: tuple[Case, ...], names: Iterable[str]) -> tuple[Case, ...]:
 
 
 def own_cases(routing: str, *, quick: bool) -> tuple[Case, ...]:
-    """The dense layers under a routing of the user's own, which has no kernels of ours."""
+    """The dense layers under a registered routing, or under one of the user's own, which has no kernels of ours."""
     dense = [case for case in make_cases(quick=quick) if case.layer == "dense"]
-    variants = tuple(name for name in VARIANTS if name not in (COMPILE, FASTEST))
+    left_out = (COMPILE,) if routing in routing_names() else (COMPILE, FASTEST)
+    variants = tuple(name for name in VARIANTS if name not in left_out)
     return tuple(replace(case.with_routing(routing), variants=variants) for case in dense)

@@ -23,7 +23,8 @@ class Benchmark:
     """Write all figures, with machine, versions and command, to this JSON file; after every case what there is."""
 
     routing: str | None = None
-    """A routing of your own, package.module:Class, in dense layers on the backends that need no kernel."""
+    """A routing in dense layers on every backend that takes it: one that `torchcaps models` lists, or
+    package.module:Class for one of your own."""
 
     threads: int | None = None
     """Threads to compute with; as many as torch takes by itself if left out."""

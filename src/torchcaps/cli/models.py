@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Models:
-    """List the models that can be trained, and those that ship trained."""
+    """List the models that can be trained, their routings, and the models that ship trained."""
 
     def run(self) -> None:
         """Print the lists."""
@@ -15,6 +15,7 @@ class Models:
 
         from torchcaps.models.registry import create_model, list_models
         from torchcaps.models.saving import SHIPPED, read_config
+        from torchcaps.routing import find_routing, routing_names
 
         console = Console()
         examples: tuple[tuple[str, str, dict[str, Any]], ...] = (
@@ -34,6 +35,10 @@ class Models:
                 summary = (type(model).__doc__ or "").splitlines()[0]
                 table.add_row(name, f"{num_parameters:,}", model.default_loss, summary)
             console.print(table)
+        routings = Table(Column("routing", no_wrap=True), "name", "options", title="routings of capsule models")
+        for entry in map(find_routing, routing_names()):
+            routings.add_row(entry.name, entry.english, ", ".join(entry.options))
+        console.print(routings)
         folders = sorted(SHIPPED.iterdir()) if SHIPPED.is_dir() else []
         for folder in folders:
             console.print(

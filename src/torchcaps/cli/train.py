@@ -33,7 +33,8 @@ class Train:
     images and text-capsule-a for texts."""
 
     routing: str | None = None
-    """Routing of the model, dynamic, kmeans, entropy, em, uniform or package.module:Class; None is the model's own."""
+    """Routing of the model, one that `torchcaps models` lists, or package.module:Class for one of your own; None is the
+    model's own."""
 
     option: tuple[str, ...] = ()
     """More arguments of the model as name=value, such as reconstruct=false or 'routing_options={"num_iterations":2}'

@@ -20,6 +20,7 @@ EXPERIMENTS = {
     "votes": "votes",
     "pose-parts": "pose_parts",
     "equivariance": "equivariance",
+    "mazzia2021": "mazzia2021",
     "routings": "routings",
 }
 

@@ -24,7 +24,7 @@ from torchcaps.viz.trade_off import Mark, trade_off
 
 STEP, MEMORY = "CPU seconds of a training step of 64", "peak memory of that step, MB"
 NUM_TIMED, BATCH = 5, 64
-UPDATES = 2  # of the couplings: K-Means replaces them at the start of an iteration, the others after all but the last
+UPDATES = 2  # of the couplings
 NO_ROUTING = "no routing"
 # Digits of the training set, and epochs: each group has one number of optimiser steps.
 DIGITS: Mapping[Scale, Mapping[str, tuple[int | None, int]]] = {
@@ -42,9 +42,7 @@ NORB, SIDE_BY_SIDE = "smallNORB", "two digits side by side"
 
 def routing_options(name: str) -> dict[str, Any]:
     """A routing with so many iterations that it changes its couplings UPDATES times, if it has any."""
-    entry = find_routing(name)
-    options = {"num_iterations": entry.least_iterations + UPDATES} if entry.iterates else {}
-    return {"routing": name, "routing_options": options}
+    return {"routing": name, "routing_options": find_routing(name).with_updates(UPDATES)}
 
 
 def with_cost(measure: Measure, folder: Path) -> dict[str, float]:

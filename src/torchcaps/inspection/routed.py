@@ -70,11 +70,14 @@ class ClassRouting(NamedTuple):
     def centres(self) -> np.ndarray:
         r"""Where the votes for each class meet: :math:`m_j = \sum_i c_{ij} w_i \hat u_{ij} / \sum_i c_{ij} w_i`.
 
+        A learned bias may make couplings of self-attention negative; such children are left out.
+
         Shapes:
             (S, J, D)
         """
-        total = self.masses.sum(1)[..., None]
-        return np.einsum("sij,ijd->sjd", self.masses, self.votes) / np.maximum(total, 1e-30)
+        masses = np.maximum(self.masses, 0)
+        total = masses.sum(1)[..., None]
+        return np.einsum("sij,ijd->sjd", masses, self.votes) / np.maximum(total, 1e-30)
 
     def distances(self) -> np.ndarray:
         """How far each vote lies from the centre of its class: (S, I, J)."""

@@ -3,6 +3,7 @@
 from torchcaps.models.base import ImageModel, Model, ModelOutput
 from torchcaps.models.baselines import BaselineCNN, NoRouting, SmallCNN
 from torchcaps.models.capsnet import CapsNet, CapsNetShared, CapsNetSmall
+from torchcaps.models.efficient import EfficientCapsNet
 from torchcaps.models.matrix import MatrixCapsNet, MatrixCapsNetSmall, MatrixNoRouting
 from torchcaps.models.registry import create_model, list_models, list_pretrained, load_model, register_model
 from torchcaps.models.text import TextCapsuleA, TextCapsuleB
@@ -15,6 +16,7 @@ __all__ = [
     "CapsNet",
     "CapsNetShared",
     "CapsNetSmall",
+    "EfficientCapsNet",
     "ImageModel",
     "KimCNN",
     "MatrixCapsNet",

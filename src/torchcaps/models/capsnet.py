@@ -17,6 +17,8 @@ from torchcaps.votes.sharing import takes_old_name
 # With the margin loss and gradients through the couplings of three iterations EM learned nothing in two epochs of MNIST
 # (89.90 % error, seed 0); with the loss of its authors and couplings that are constants for the gradient it has 1.07 %.
 EM_OPTIONS = {"detach_couplings": True}
+# Other activations that are no lengths gain by that loss, too: after two epochs of 1,600 embedded digits variational
+# Bayes has 58.7 % of 1,000 others right with the margin loss and 96.9 % with this, Heinsen's 89.8 and 93.8 % (seed 0).
 
 # Of CapsNet-Small as it was saved before its decoder could be chosen; it had factorised transformations then.
 FORMER_DECODER: dict[str, Any] = {"decoder_hidden": [128, 256], "pose_scale": 1.0}
@@ -31,8 +33,9 @@ class VectorCapsNet(ImageModel):
         features: from images to feature maps.
         primary: from feature maps to capsules.
         class_size: entries of a class capsule's pose.
-        routing, routing_options: name of the routing (or "package.module:Class") and its options. For "em" the spread
-            loss is the default, and the couplings are constants for the gradient.
+        routing, routing_options: name of the routing (or "package.module:Class") and its options. Where
+            activations are not lengths ("em", "vb", "heinsen", "self") the spread loss is the default; the couplings of
+            "em" are constants for the gradient.
         sharing: "full", "shared" or "factorised" transformations of the class layer.
         weight_std: standard deviation at the start, None for the layer's own.
         reconstruct: have a decoder.
@@ -72,7 +75,9 @@ class VectorCapsNet(ImageModel):
         )
         if routing == "em":
             routing_options = EM_OPTIONS | (routing_options or {})
-            self.default_loss = self.default_loss if multi_label else "spread"
+        class_routing = create_routing(routing, **(routing_options or {}))
+        if not class_routing.activations_are_lengths and not multi_label:
+            self.default_loss = "spread"
         self.features, self.primary = features, primary
         positions = map_size(nn.Sequential(features, primary), self.padded_shape[1:])
         self.class_capsules = DenseCaps(
@@ -80,7 +85,7 @@ class VectorCapsNet(ImageModel):
             num_classes,
             primary.out_size,
             class_size,
-            routing=create_routing(routing, **(routing_options or {})),
+            routing=class_routing,
             sharing=sharing,
             weight_std=weight_std,
         )

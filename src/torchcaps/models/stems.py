@@ -12,6 +12,8 @@ from torchcaps.windows import GridWindow
 
 # What the strided stem and its primary capsules need to have one position left.
 SMALL_STEM_LEAST_SIZE = 19
+# What the stem of Efficient-CapsNet needs.
+EFFICIENT_STEM_LEAST_SIZE = 11
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
@@ -32,6 +34,19 @@ def small_stem(in_channels: int) -> nn.Sequential:
 def small_primary() -> PrimaryCaps:
     """16 types of 8-D capsules from a depthwise convolution: 7 x 7 -> 3 x 3 positions."""
     return _channels_last(PrimaryCaps(128, 16, 8, kernel_size=3, stride=2, groups=128))
+
+
+def efficient_stem(in_channels: int) -> nn.Sequential:
+    """The four convolutions of Efficient-CapsNet, batch norm after each ReLU: 28 x 28 -> 24 -> 22 -> 20 -> 9."""
+    layers: list[nn.Module] = []
+    for out_channels, kernel, stride in ((32, 5, 1), (64, 3, 1), (64, 3, 1), (128, 3, 2)):
+        convolution = nn.Conv2d(in_channels, out_channels, kernel, stride)
+        nn.init.kaiming_normal_(convolution.weight, nonlinearity="relu")
+        assert convolution.bias is not None
+        nn.init.zeros_(convolution.bias)
+        layers += [convolution, nn.ReLU(), BatchNorm2d(out_channels)]
+        in_channels = out_channels
+    return _channels_last(nn.Sequential(*layers))
 
 
 def map_size(module: nn.Module, size: tuple[int, ...]) -> tuple[int, ...]:

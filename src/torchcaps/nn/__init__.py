@@ -7,8 +7,8 @@ from torchcaps.nn.dense import DenseCaps, DigitCaps
 from torchcaps.nn.layer import CapsuleLayer
 from torchcaps.nn.noise import CapsuleNoise
 from torchcaps.nn.norm import BatchNorm2d, CapsuleNorm
-from torchcaps.nn.primary import PrimaryCaps, PrimaryMatrixCaps
-from torchcaps.nn.squash import Squash, squash
+from torchcaps.nn.primary import DepthwisePrimaryCaps, PrimaryCaps, PrimaryMatrixCaps
+from torchcaps.nn.squash import Squash, squash, squash_exponentially
 from torchcaps.nn.text import NgramCaps, PairEvidence, WordEvidence
 from torchcaps.routing import (
     AttentionRouting,
@@ -39,6 +39,7 @@ __all__ = [
     "ConvCaps2d",
     "ConvDecoder",
     "DenseCaps",
+    "DepthwisePrimaryCaps",
     "DigitCaps",
     "DynamicRouting",
     "EMRouting",
@@ -62,4 +63,5 @@ __all__ = [
     "WordEvidence",
     "create_routing",
     "squash",
+    "squash_exponentially",
 ]

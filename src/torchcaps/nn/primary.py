@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from torchcaps.capsules import Capsules, squash
+from torchcaps.capsules import Capsules, squash, squash_exponentially
 from torchcaps.checks import check_count, check_positive
 from torchcaps.nn.norm import CapsuleNorm, check_norm
 from torchcaps.windows import per_axis
@@ -66,10 +66,63 @@ class PrimaryCaps(nn.Module):
         # Copied once: reductions over poses whose entries lie apart are far slower.
         channels_last = self.conv(features).permute(0, 2, 3, 1).contiguous()
         poses = channels_last.unflatten(-1, (self.out_types, self.out_size))
-        return Capsules.from_poses(squash(poses, self.squash_k))
+        return Capsules.from_poses(self.squash(poses))
+
+    def squash(self, poses: Tensor) -> Tensor:
+        """Bring poses to lengths below 1."""
+        return squash(poses, self.squash_k)
 
     def extra_repr(self) -> str:
         return f"out_types={self.out_types}, out_size={self.out_size}, squash_k={self.squash_k}"
+
+
+class DepthwisePrimaryCaps(PrimaryCaps):
+    r"""Vector capsules from a depthwise convolution: an entry of a pose looks at one channel (Mazzia et al. 2021).
+
+    With F = types * K channels and one kernel for each, entry h of the capsule of type c at a place is
+
+    .. math:: s_{ch} = b_{cK+h} + \sum_{yx} w_{cK+h,yx} F_{cK+h,yx}, \quad u_c = (1 - e^{-|s_c|}) \frac{s_c}{|s_c|}
+
+    A kernel as large as the map gives one place, with few capsules that each see all of it.
+
+    Args:
+        out_types: capsule types per position.
+        out_size: K, entries of a pose; there are as many channels as entries of all types.
+        kernel_size, stride, padding: of the convolution.
+
+    Shapes:
+        features: (B, types * K, H, W)
+        capsules: poses (B, OH, OW, types, K), activations (B, OH, OW, types)
+
+    Example:
+        >>> DepthwisePrimaryCaps(16, 8, kernel_size=9)(torch.randn(1, 128, 9, 9)).poses.shape
+        torch.Size([1, 1, 1, 16, 8])
+    """
+
+    def __init__(
+        self,
+        out_types: int,
+        out_size: int,
+        kernel_size: int | tuple[int, int],
+        stride: int | tuple[int, int] = 1,
+        padding: int | tuple[int, int] | str = 0,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        num_channels = check_count("out_types", out_types) * check_count("out_size", out_size)
+        super().__init__(
+            *(num_channels, out_types, out_size, kernel_size, stride, padding),
+            groups=num_channels,
+            device=device,
+            dtype=dtype,
+        )
+
+    def squash(self, poses: Tensor) -> Tensor:
+        return squash_exponentially(poses)
+
+    def extra_repr(self) -> str:
+        return f"out_types={self.out_types}, out_size={self.out_size}"
 
 
 class PrimaryMatrixCaps(nn.Module):

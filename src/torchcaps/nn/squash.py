@@ -1,11 +1,11 @@
-"""Squash as a module; the function lives with the capsules."""
+"""Squash as a module; the functions live with the capsules."""
 
 from torch import Tensor, nn
 
-from torchcaps.capsules import squash
+from torchcaps.capsules import squash, squash_exponentially
 from torchcaps.checks import check_positive
 
-__all__ = ["Squash", "squash"]
+__all__ = ["Squash", "squash", "squash_exponentially"]
 
 
 class Squash(nn.Module):

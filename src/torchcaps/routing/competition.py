@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from torchcaps.capsules import least_length
 from torchcaps.votes import Votes
 
 KINDS = ("window", "global", "position")  # in the order of csrc/competition.h
@@ -81,13 +82,13 @@ class Competition:
     def max_min(self, logits: Tensor) -> Tensor:
         """Couplings by place between the smallest and the largest logit: 0 to 1, 1 for all where they are equal.
 
-        At ties the gradient of the smallest and the largest logit goes to the first parent.
+        They are equal, too, where they lie so near that gradients of the places would overflow. At ties the gradient
+        of the smallest and the largest logit goes to the first parent.
         """
         largest = self._picked(logits, self.assign(logits))
         smallest = self._picked(logits, self.assign(-logits))
-        spread = largest - smallest
-        are_equal = spread < torch.finfo(spread.dtype).tiny  # what is smaller has no inverse
-        spread = torch.where(are_equal, torch.ones_like(spread), spread)
+        are_equal = largest - smallest <= least_length(logits.dtype)
+        spread = torch.where(are_equal, torch.ones_like(largest), largest - smallest)
         coupling = torch.where(are_equal, torch.ones_like(logits), (logits - smallest) / spread)
         return self._fill(coupling, 0.0)
 

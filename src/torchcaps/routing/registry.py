@@ -69,6 +69,18 @@ class RoutingEntry:
         """Whether its number of iterations can be chosen."""
         return "num_iterations" in self.options
 
+    def with_updates(self, num_updates: int) -> dict[str, int]:
+        """Options with which couplings change so many times after the first, if there are iterations to choose.
+
+        K-Means replaces them at the start of an iteration, the others after all iterations but the last.
+
+        Example:
+            >>> from torchcaps.routing import find_routing
+            >>> find_routing("kmeans").with_updates(2), find_routing("em").with_updates(2)
+            ({'num_iterations': 2}, {'num_iterations': 3})
+        """
+        return {"num_iterations": self.least_iterations + num_updates} if self.iterates else {}
+
 
 _entries: dict[str, RoutingEntry] = {}
 

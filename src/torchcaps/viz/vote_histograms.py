@@ -34,7 +34,7 @@ def class_distances(routed: ClassRouting, *, share: float = 1.0) -> Figure:
         for column, index in enumerate(classes):
             axes = panels[step, column]
             is_winner = index == routed.strongest[0]
-            weights = routed.masses[step, :, index]
+            weights = np.maximum(routed.masses[step, :, index], 0)
             colour = COLOURS[1 if is_winner else 0]
             axes.hist(distances_SIJ[step, :, index], edges, weights=weights, color=colour, histtype="stepfilled")
             axes.tick_params(labelsize=7)

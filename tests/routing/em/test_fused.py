@@ -1,87 +1,38 @@
 """The fused kernel of EM routing against the reference in float64: values, gradients, couplings and traces."""
 
-from types import SimpleNamespace
+from functools import partial
 
 import pytest
 import torch
 
+from support import em_checks
 from support.cases import class_case, conv_case, dense_case, randn
+from support.em_checks import DESCRIBED, EXTREMES, VALUES
 from support.situations import SITUATIONS
 from torchcaps.capsules import Capsules
 from torchcaps.native import library
-from torchcaps.routing import em_routing, use_backend, why_not
+from torchcaps.routing import em_routing, why_not
 from torchcaps.routing.competition import KINDS
-from torchcaps.routing.em.lowering import LOWERING
 from torchcaps.routing.ops.em import EM
-from torchcaps.routing.ops.operator import flatten
-from torchcaps.votes import ClassVotes, ConvVotes, DenseVotes, as_votes
+from torchcaps.votes import ClassVotes, DenseVotes, as_votes
 
 pytestmark = pytest.mark.skipif(library.why_not() is not None, reason=str(library.why_not()))
 
-# Situations whose votes are described, so that a kernel can form them.
-DESCRIBED = [name for name in SITUATIONS if any(kind in name for kind in ("dense", "class", "conv"))]
-VALUES = {"rtol": 1e-9, "atol": 1e-10}
+solve = partial(em_checks.solve, em_routing)
+assert_like_reference = partial(em_checks.assert_like_reference, em_routing)
 
 
-def solve(make_votes, leaves, backend, seeds=(), **options):
-    """The result, and the gradients of a fixed combination of poses, activations and logits by the leaves."""
-    leaves = {name: leaf.detach().clone().requires_grad_() for name, leaf in leaves.items()}
-    betas = {name: leaves.pop(name) for name in ("beta_a", "beta_u", "initial_logits") if name in leaves}
-    result = em_routing(make_votes(**leaves), **betas, backend=backend, **options)
-    outputs = [*result.capsules, *([] if result.own_logits is None else [result.logits])]
-    if not seeds:
-        generator = torch.Generator().manual_seed(1)
-        seeds = [torch.randn(x.shape, dtype=torch.float64, generator=generator) for x in outputs]
-    seeds = [seed.to(x.dtype) for seed, x in zip(seeds, outputs)]
-    inputs = {**leaves, **betas}
-    gradients = torch.autograd.grad(outputs, list(inputs.values()), seeds, materialize_grads=True)
-    return result, dict(zip(inputs, gradients))
+def matrix_leaves(shape, owners, num_parents, bias=False):
+    return with_betas(em_checks.matrix_leaves(shape, owners, num_parents, bias), num_parents)
 
 
-def assert_like_reference(make_votes, leaves, *, values=VALUES, gradient=1e-9, dtype=torch.float64, **options):
-    """Fused in `dtype` agrees with the reference in float64; gradients relative to the largest of their tensor."""
-    expected, expected_gradients = solve(make_votes, leaves, "reference", **options)
-    ours, our_gradients = solve(make_votes, {name: leaf.to(dtype) for name, leaf in leaves.items()}, "fused", **options)
-    for name in Capsules._fields:
-        ours_part, expected_part = getattr(ours.capsules, name), getattr(expected.capsules, name)
-        torch.testing.assert_close(ours_part.double(), expected_part, **values, msg=lambda text, n=name: f"{n}: {text}")
-    torch.testing.assert_close(ours.coupling.double(), expected.coupling, **values)
-    if expected.own_logits is not None:
-        torch.testing.assert_close(_existing_logits(ours), _existing_logits(expected), **values)
-    for name, theirs in expected_gradients.items():
-        scale = max(theirs.abs().max().item(), 1e-3)
-        error = (our_gradients[name].double() - theirs).abs().max().item()
-        assert error <= gradient * scale, f"gradient of {name}: {error:.2e} beside {scale:.2e}"
-
-
-def _existing_logits(result):
-    """Positions that do not exist have activation 0 and any logit."""
-    return torch.where(result.capsules.activations > 0, result.logits, 0).double()
+def conv_matrix(num_parents=5, **options):
+    votes, leaves = em_checks.conv_matrix(num_parents=num_parents, **options)
+    return votes, with_betas(leaves, num_parents)
 
 
 def with_betas(leaves, num_parents):
     return leaves | {"beta_a": randn(num_parents), "beta_u": 0.3 * randn(num_parents)}
-
-
-def matrix_leaves(shape, owners, num_parents, bias=False, spread=0.3):
-    """4 x 4 poses and weights near the identity."""
-    leaves = {
-        "poses": randn(*shape, 16),
-        "activations": 0.9 * torch.rand(*shape, dtype=torch.float64) + 0.05,
-        "weight": torch.eye(4, dtype=torch.float64) + spread * randn(*owners, num_parents, 4, 4),
-    }
-    if bias:
-        leaves["bias"] = 0.3 * randn(*owners, num_parents, 16)
-    return with_betas(leaves, num_parents)
-
-
-def conv_matrix(batch_size=2, spatial=(5, 5), num_types=3, num_parents=5, bias=False, **options):
-    """Leaves of a 3 x 3 convolutional layer of matrix capsules, and the votes they make."""
-
-    def votes(poses, activations, weight, bias=None):
-        return ConvVotes(Capsules(poses, activations), weight, bias=bias, pose="matrix", **{"stride": 2} | options)
-
-    return votes, matrix_leaves((batch_size, *spatial, num_types), (3, 3, num_types), num_parents, bias)
 
 
 @pytest.mark.parametrize("name", DESCRIBED)
@@ -283,16 +234,7 @@ def test_gradcheck(make, options):
 
 
 def operator_arguments(votes, **options):
-    """What the routing gives to the operator, which is to keep its state."""
-    seen = []
-
-    def record(problem):
-        seen.append(LOWERING.inputs(problem))
-        return problem.algorithm.reference(problem)
-
-    with use_backend(SimpleNamespace(run=record)):
-        em_routing(votes, beta_a=0.0, beta_u=0.0, **options)
-    return (*flatten(seen[0]), True)
+    return em_checks.operator_arguments(em_routing, votes, beta_a=0.0, beta_u=0.0, **options)
 
 
 @pytest.mark.parametrize("logits", [False, True], ids=["equal shares", "logits"])
@@ -349,17 +291,6 @@ def test_threads(num_threads, batch_size):
         torch.set_num_threads(before)
     assert all(torch.equal(x, y) for x, y in zip(once[0].capsules, again[0].capsules))
     assert all(torch.equal(once[1][name], again[1][name]) for name in once[1])
-
-
-EXTREMES = {
-    "huge": lambda poses, activations: (poses * 1e6, activations),
-    "tiny": lambda poses, activations: (poses * 1e-6, activations),
-    "zero": lambda poses, activations: (poses * 0, activations),
-    "equal": lambda poses, activations: (torch.ones_like(poses), activations),
-    "inactive": lambda poses, activations: (poses, activations * 0),
-    "fully active": lambda poses, activations: (poses, torch.ones_like(activations)),
-    "outlier": lambda poses, activations: (poses.index_fill(-2, torch.tensor([0]), 1e6), activations),
-}
 
 
 @pytest.mark.parametrize("name", EXTREMES)

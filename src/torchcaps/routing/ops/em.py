@@ -172,10 +172,13 @@ class EmLowering:
         assert isinstance(problem.votes, LinearVotes)
         votes, learned = lower(problem.votes, windows_compete=windows_compete(problem)), self.learned(problem)
         return EmInputs(
-            votes,
-            *(learned.get(name) for name in ("beta_a", "beta_u", "worth", "threshold")),
-            lower_logits(problem, votes),
-            self.translate(problem),
+            votes=votes,
+            beta_a=learned.get("beta_a"),
+            beta_u=learned.get("beta_u"),
+            worth=learned.get("worth"),
+            threshold=learned.get("threshold"),
+            initial_logits=lower_logits(problem, votes),
+            options=self.translate(problem),
         )
 
     def run(self, problem: Problem) -> RoutingResult:

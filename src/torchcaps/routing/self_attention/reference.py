@@ -2,10 +2,7 @@
 
 import math
 
-import torch
-from torch import Tensor
-
-from torchcaps.capsules import Capsules, length, normalise
+from torchcaps.capsules import Capsules, length, squash_exponentially
 from torchcaps.routing.learned import of_slots
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.result import RoutingResult, TraceStep
@@ -32,9 +29,3 @@ def self_attention(problem: Problem) -> RoutingResult:
         step = coupling_BIJ, poses_BJD, length(poses_BJD), -per_example(length(sums_BJD))
         trace = (TraceStep(*(value.detach() for value in step)),)
     return RoutingResult(Capsules.from_poses(poses_BJD), coupling_BIJ.detach(), trace)
-
-
-def squash_exponentially(sums: Tensor) -> Tensor:
-    """squash'(s) = (1 - exp(-|s|)) s / |s|; 0 with zero gradient at s = 0: (..., D)."""
-    norm = length(sums).unsqueeze(-1)
-    return -torch.expm1(-norm) * normalise(sums)
