@@ -205,3 +205,44 @@ def test_command(tmp_path, monkeypatch, capsys):
     assert "vocabulary of 8 words inside the file" in out
     assert main(["export", "nothing"]) == 2
     assert "no model at 'nothing'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", list_models("user"))
+def test_recommenders_run_in_onnxruntime_alone(name, tmp_path):
+    torch.manual_seed(0)
+    model = create_model(name, num_classes=40, item_size=8, max_length=6).eval()
+    model.counts[1:] = torch.arange(40)
+    exported = export_model(model, tmp_path / "model.onnx")
+    assert exported.difference < 1e-5
+    assert exported.description.outputs == ("items", "scores", "interests")
+    assert exported.description.preprocessing["items"][:2] == ["1", "2"]
+    rows = np.array([[3, 5, 7, 0, 0, 0], [1, 2, 3, 4, 5, 6], [9, 0, 0, 0, 0, 0]])
+    items, _, interests = export.load_onnx(tmp_path / "model.onnx")(rows)
+    assert items.shape == (3, 40)  # as many as there are; 0 after the last
+    output = model(torch.from_numpy(rows))
+    np.testing.assert_allclose(interests, output.poses.detach().numpy(), rtol=1e-4, atol=1e-5)
+    for used, row in zip(rows, items):
+        assert not set(used[used > 0]) & set(row)
+        assert (row > 0).sum() == 40 - (used > 0).sum()
+
+
+def test_an_exported_list_that_differs_is_noticed():
+    description = export.Description(
+        model="mind", version="", input_name="used", input_shape=(2,), input_type="int64", preprocessing=None,
+        labels=(), multi_label=False, threshold=0.0, at_least_one=False, outputs=export.RANKED, input_largest=3,
+    )  # fmt: skip
+
+    def head(inputs):
+        shape = (len(inputs), 3)
+        return torch.arange(1, 4).expand(shape), torch.tensor([3.0, 2.0, 1.0]).expand(shape), torch.zeros(shape)
+
+    def other(order):
+        def run(inputs):
+            items, scores, interests = (output.numpy() for output in head(inputs))
+            return [items[:, order], scores, interests]
+
+        return run
+
+    assert export._difference(head, other([0, 1, 2]), description) == 0
+    assert np.isnan(export._difference(head, other([1, 0, 2]), description))
+    assert export._tied(np.array([[3.0, 3.0, 1.0, 0.5]])).tolist() == [[True, True, False, True]]

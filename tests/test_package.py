@@ -41,6 +41,7 @@ FLOORS = {
     "viz": 7,
     "attacks": 7,
     "estimators": 8,
+    "retrieval": 7.5,
     "export": 7,
     "runs": 8,
     "benchmark": 8,

@@ -36,6 +36,7 @@ from torchcaps.training.text import new_text_model
 
 NUM_EXAMPLES, NUM_CLASSES, IMAGE_SIZE = 12, 3, 19
 RATE = TrainingConfig().learning_rate
+CLASSIFIERS = [*list_models("image"), *list_models("text")]
 SIZES: dict[str, dict[str, Any]] = {
     "matrix-capsnet": {"channels": 8, "types": (4, 4, 4)},
     "matrix-capsnet-small": {"channels": 8, "types": (2, 4, 4)},
@@ -207,7 +208,7 @@ def kind_of(name: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", default=list_models(), choices=list_models())
+    parser.add_argument("--models", nargs="+", default=CLASSIFIERS, choices=CLASSIFIERS)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     rows = []

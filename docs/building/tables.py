@@ -6,6 +6,7 @@ from building.accuracy import routing_accuracy, trained_models
 from building.experiments import experiment_tables, reproducible
 from building.gains import matrix_gains, text_gains, vector_gains
 from building.operation import process_scaling, serving_load
+from building.recommend import interests, recommend_scaling
 from building.speed import latency, layers, routing_speed
 
 
@@ -24,6 +25,8 @@ def write_tables(results: Path, folder: Path) -> None:
         "vector-gains": vector_gains(results),
         "matrix-gains": matrix_gains(results),
         "text-gains": text_gains(results),
+        "interests": interests(results),
+        "recommend-scaling": recommend_scaling(results),
     }
     folder.mkdir(exist_ok=True)
     for name, text in tables.items():

@@ -28,6 +28,7 @@ from torchcaps.routing.backend import REFERENCE
 from torchcaps.storage import whole_file
 
 OUTPUTS = ("probabilities", "scores")
+RANKED = ("items", "scores", "interests")
 TOLERANCE = 1e-4
 METADATA = "torchcaps.json"  # of the extra file in a torch.export archive, and the key in the other formats
 
@@ -45,15 +46,17 @@ class Description:
     Attributes:
         model: name of the model.
         version: of torchcaps.
-        input_name: "images" or "tokens".
+        input_name: "images", "tokens" or, of people, "used".
         input_shape: of one input after the batch axis: images (C, H, W), or (H, W, C) with preprocessing inside; tokens
-            (length,), padded with 0 at the end.
+            and used items (length,), padded with 0 at the end.
+        input_largest: of whole numbers, the largest that the model takes.
         input_type: "float32", "uint8" with preprocessing inside, or "int64".
         preprocessing: what has to happen to raw inputs before; None when it happens inside.
         labels: of the columns of the outputs.
         multi_label: several classes may be true at once, those whose probability reaches the threshold.
         at_least_one: the most probable class is there in any case.
-        outputs: their names: probabilities and scores, each (batch, classes).
+        outputs: their names: probabilities and scores, each (batch, classes); of a recommender the numbers of the best
+            items from 1 on and their scores, each (batch, 50), and the interests (batch, interests, entries).
     """
 
     model: str
@@ -67,6 +70,7 @@ class Description:
     threshold: float
     at_least_one: bool
     outputs: tuple[str, ...] = OUTPUTS
+    input_largest: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +94,29 @@ class Classifier(nn.Module):
         """The model's inputs, or raw uint8 images (B, H, W, C) -> probabilities and scores, (B, J) each."""
         output = self.model(inputs if self.preprocessing is None else self.preprocessing(inputs))
         return self.model.task.estimate(output), output.scores
+
+
+class Ranker(nn.Module):
+    """The part of a recommender that is exported: items that were used to items that fit, scores and interests."""
+
+    def __init__(self, model: Model, *, include_preprocessing: bool) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(B, T) -> (B, k), (B, k), (B, J, D); nothing, 0, where there are fewer items."""
+        output = self.model(inputs)
+        assert output.ranking is not None
+        assert output.poses is not None
+        return output.ranking, torch.where(output.ranking > 0, output.scores, 0.0), output.poses
+
+
+# What is exported of each kind of model, and the names of what it gives.
+HEADS: dict[str, tuple[type[nn.Module], tuple[str, ...]]] = {
+    "image": (Classifier, OUTPUTS),
+    "text": (Classifier, OUTPUTS),
+    "user": (Ranker, RANKED),
+}
 
 
 def export_model(
@@ -119,13 +146,14 @@ def export_model(
     taken = inputs.taken_raw(input_size) if include_preprocessing else inputs.taken()
     if not path.resolve().parent.is_dir():
         raise ValueError(f"the folder of {path} does not exist; create it first")
-    if any(isinstance(module, nn.RNNBase) for module in model.modules()):
+    if any(isinstance(module, nn.LSTM) for module in model.modules()):
         raise ExportError(f"{model.name} packs its sequences, which torch.export cannot follow; choose another model")
     if (reason := kind.why_not()) is not None:
         raise ExportError(reason)
     model = _without_decoder(model)
-    classifier = Classifier(model, include_preprocessing=include_preprocessing).eval()
-    description = _describe(model, taken, None if include_preprocessing else inputs.steps())
+    head, outputs = HEADS[model.kind]
+    classifier = head(model, include_preprocessing=include_preprocessing).eval()
+    description = _describe(model, taken, None if include_preprocessing else inputs.steps(), outputs)
     with whole_file(path) as temporary:
         with torch.no_grad(), use_backend(REFERENCE), _quiet():
             program = torch.export.export(
@@ -146,7 +174,9 @@ def _without_decoder(model: Model) -> Model:
     return copied
 
 
-def _describe(model: Model, taken: Taken, preprocessing: dict[str, Any] | None) -> Description:
+def _describe(
+    model: Model, taken: Taken, preprocessing: dict[str, Any] | None, outputs: tuple[str, ...]
+) -> Description:
     return Description(
         model=model.name,
         version=__version__,
@@ -158,6 +188,8 @@ def _describe(model: Model, taken: Taken, preprocessing: dict[str, Any] | None) 
         multi_label=model.task.multi_label,
         threshold=model.task.threshold,
         at_least_one=model.task.at_least_one,
+        outputs=outputs,
+        input_largest=taken.largest,
     )
 
 
@@ -166,22 +198,33 @@ def _inputs(description: Description, num: int) -> np.ndarray:
     shape, generator = (num, *description.input_shape), np.random.default_rng(num)
     if description.input_type == "int64":
         lengths = generator.integers(1, shape[1] + 1, (num, 1))
-        return (np.arange(shape[1]) < lengths).astype(np.int64)  # of unknown words, which every vocabulary has
+        numbers = generator.integers(1, description.input_largest + 1, shape)  # of texts unknown words, which all have
+        return np.where(np.arange(shape[1]) < lengths, numbers, 0)
     if description.input_type == "uint8":
         return generator.integers(0, 256, shape, dtype=np.uint8)
     return generator.random(shape, dtype=np.float32)
 
 
-def _difference(classifier: Classifier, run: Run, description: Description) -> float:
-    """The largest difference between file and model for one, three and eight inputs."""
+def _difference(classifier: nn.Module, run: Run, description: Description) -> float:
+    """The largest difference between file and model for one, three and eight inputs; NaN for another list of items."""
     largest = 0.0
     for num in (1, 3, 8):
         inputs = _inputs(description, num)
-        for theirs, ours in zip(run(inputs), classifier(torch.from_numpy(inputs)), strict=True):
-            largest = max(largest, float(np.abs(theirs - ours.numpy()).max()))
-            if theirs.shape != tuple(ours.shape) or np.isnan(theirs).any():
+        found, expected = run(inputs), [output.numpy() for output in classifier(torch.from_numpy(inputs))]
+        for theirs, ours in zip(found, expected, strict=True):
+            if theirs.shape != ours.shape or np.isnan(theirs).any():
                 return float("nan")
+            if theirs.dtype.kind == "f":
+                largest = max(largest, float(np.abs(theirs - ours).max()))
+        if description.outputs == RANKED and ((found[0] != expected[0]) & ~_tied(expected[1])).any():
+            return float("nan")
     return largest
+
+
+def _tied(scores: np.ndarray) -> np.ndarray:
+    """Places of a list whose score is so near to a neighbour's, or to that of the first left out, they may swap."""
+    gaps = np.pad(-np.diff(scores), ((0, 0), (1, 1)), constant_values=((0, 0), (np.inf, 0.0)))
+    return (gaps[:, :-1] <= TOLERANCE) | (gaps[:, 1:] <= TOLERANCE)
 
 
 # One pair of functions for each format: write a program, and load what was written.
@@ -214,7 +257,11 @@ def digamma_of_positive(values: Tensor) -> Tensor:
 def _write_onnx(program: ExportedProgram, path: Path, description: Description) -> None:
     program = program.run_decompositions({torch.ops.aten.digamma.default: digamma_of_positive})
     written = torch.onnx.export(
-        program, dynamo=True, input_names=[description.input_name], output_names=list(OUTPUTS), verbose=False
+        program,
+        dynamo=True,
+        input_names=[description.input_name],
+        output_names=list(description.outputs),
+        verbose=False,
     )
     assert written is not None
     written.model.metadata_props[METADATA] = json.dumps(asdict(description))
@@ -229,7 +276,7 @@ def load_onnx(path: Path, num_threads: int | None = None) -> Run:
     options.intra_op_num_threads = num_threads or 0
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     (entry,) = session.get_inputs()
-    return lambda inputs: [np.asarray(output) for output in session.run(list(OUTPUTS), {entry.name: inputs})]
+    return lambda inputs: [np.asarray(output) for output in session.run(None, {entry.name: inputs})]
 
 
 def _write_torch_export(program: ExportedProgram, path: Path, description: Description) -> None:

@@ -59,9 +59,10 @@ class Predictor:
             (n, J)
         """
         task = self.model.task
-        estimates = np.zeros((len(inputs), *task.estimate_shape), np.float32)
+        estimates = np.zeros((len(inputs), *task.estimate_shape), task.estimate_type)
         for where, part in self.model.preprocessing.parts(inputs, batch_size):
-            estimates[where] = task.estimate(self.run(part, crops=crops)).float().cpu().numpy()
+            found = task.estimate(self.run(part, crops=crops))
+            estimates[where] = (found.float() if found.is_floating_point() else found).cpu().numpy()
         return estimates
 
     @torch.inference_mode()

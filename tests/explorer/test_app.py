@@ -17,6 +17,7 @@ def test_roles_and_examples(client):
         "matrix": "matrix",
         "english": "english",
         "chinese": "chinese",
+        "recommender": None,
     }
     examples = client.get("/api/examples", params={"model": "capsules"}).json()["examples"]
     assert len(examples) == 20

@@ -14,7 +14,7 @@ import uvicorn
 from PIL import Image, ImageDraw
 
 import torchcaps.explorer
-from support.services import CHINESE, TEXTS, text_model, toy_model
+from support.services import CHINESE, TEXTS, small_recommender, text_model, toy_model
 from torchcaps import load
 from torchcaps.explorer import Explorer, create_app
 from torchcaps.models import create_model
@@ -27,7 +27,7 @@ Browser, Page, expect = sync_api.Browser, sync_api.Page, sync_api.expect
 
 STATIC = Path(torchcaps.explorer.__file__).parent / "static"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
-VIEWS = ("routing", "origins", "pose", "attack", "toys", "text")
+VIEWS = ("routing", "origins", "pose", "attack", "toys", "text", "interests")
 SEVEN = [[(0.3, 0.25), (0.7, 0.25), (0.45, 0.8)]]
 NOTHING, MINUS = "\u2013", "\u2212"
 TIMEOUT = 60_000  # milliseconds; a busy machine is not a failure
@@ -55,6 +55,7 @@ def address(browser) -> Iterator[str]:
         "toys": toy_model(),
         "english": text_model("text-capsule-a", TEXTS, "words"),
         "chinese": text_model("text-capsule-a", CHINESE, "characters"),
+        "people": small_recommender(),
     }
     predictors = {name: Predictor(model) for name, model in models.items()}
     explorer = Explorer({"capsnet-small-mnist": load("capsnet-small-mnist"), **predictors})
@@ -537,3 +538,31 @@ def test_the_page_is_small_and_stands_alone():
     for path in files:
         addresses = set(re.findall(r"https?://[^\s\"'`]+", path.read_text("utf-8")))
         assert addresses <= {"http://www.w3.org/2000/svg"}, path.name
+
+
+def test_interests_form_from_picked_items(visit):
+    page = visit("#view=interests")
+    expect(page.locator("#items-used li")).to_have_count(6)  # the most used, to begin with
+    expect(page.locator(".forming thead th")).to_have_count(3)  # of six items two interests
+    rows = page.locator(".forming tbody tr:not(.likes)")
+    expect(rows).to_have_count(6)
+    last = rows.first.locator("td").all_inner_texts()
+    assert sum(map(float, last)) == pytest.approx(1, abs=0.02)
+    slide(page, "#forming-step", 0)
+    expect(rows.first.locator("td").first).not_to_have_text(last[0])
+    assert state(page)["forming"] == "0"
+    page.fill("#item-search", "item-2")
+    expect(page.locator("#items-found button").first).to_have_text("item-29")
+    for name in ("item-29", "item-28"):
+        page.click(f"#items-found button:text-is('{name}')")
+        settled(page)
+    expect(page.locator(".forming thead th")).to_have_count(4)  # of eight items three
+    liked = page.locator(".forming .likes li").all_inner_texts()
+    assert len(liked) == 15
+    assert not {"item-29", "item-28", "item-39"} & set(liked)  # what was used is left out
+    page.click("#items-used li:first-child button")
+    expect(page.locator("#items-used li")).to_have_count(7)
+    again = visit(f"#{urlsplit(page.url).fragment}")  # a link shows the same
+    expect(again.locator("#items-used li")).to_have_count(len(page.locator("#items-used li").all()))
+    page.click("#items-clear")
+    expect(page.locator("#interests-view")).to_contain_text("Pick at least one item")

@@ -3,11 +3,13 @@
 import numpy as np
 import torch
 
+from torchcaps.data.interactions import generate_people
 from torchcaps.data.toys.shapes import CATEGORIES
 from torchcaps.inputs.texts import TextEncoding
 from torchcaps.models import Model, create_model
 from torchcaps.predictor import Predictor
 from torchcaps.training.optim import fresh_statistics
+from torchcaps.training.recommend import new_recommender
 
 TEXTS = ("a fine film , well made", "a bad film , badly made")
 CHINESE = ("好看的电影", "难看的电影")
@@ -47,3 +49,11 @@ def small_predictors() -> dict[str, Predictor]:
     with fresh_statistics(models["matrix"]), torch.no_grad():
         models["matrix"](torch.rand(16, 2, 20, 20))
     return {name: Predictor(model) for name, model in models.items()}
+
+
+def small_recommender(name: str = "mind") -> Model:
+    """A recommender of 40 items with categories, of which the last was used most."""
+    people = generate_people(20, num_items=40, num_groups=4)
+    model = new_recommender(name, people.interactions, item_size=8, max_length=10)
+    model.counts[1:] = torch.arange(40)
+    return model

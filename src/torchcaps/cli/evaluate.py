@@ -12,12 +12,17 @@ from torchcaps.data.text.tables import Columns
 if TYPE_CHECKING:
     from torchcaps.data import DataSet, LabelledSet
     from torchcaps.models import Model
+    from torchcaps.predictor import Predictor
     from torchcaps.runs import RunConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """Accuracy of a trained model on the test images or texts of a dataset; of one without a test part, on all."""
+    """Accuracy of a trained model on the test images or texts of a dataset; of one without a test part, on all.
+
+    Of a recommender: recall, NDCG and hit rate at 20 and 50, the share of items that anybody is recommended (coverage),
+    and the share of pairs of recommendations with different categories (diversity), where items have categories.
+    """
 
     run_folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run folder, a saved model, or the name of a shipped model."""
@@ -34,13 +39,36 @@ class Evaluate:
     """Print one JSON object and nothing else."""
 
     def run(self) -> None:
+        """Print the figures."""
+        from torchcaps.predictor import load
+
+        predictor = load(self.run_folder)
+        {"image": self.classify, "text": self.classify, "user": self.rank}[predictor.kind](predictor)
+
+    def rank(self, predictor: "Predictor") -> None:
+        """Print how good recommendations are."""
+        from torchcaps.data.interactions import load_histories
+        from torchcaps.models import Recommender
+        from torchcaps.retrieval import score_recommender
+
+        model, config = predictor.model, run_config(self.run_folder)
+        name, _ = self.source(model.card)
+        part = load_histories(name, None if config is None else config.interactions).test
+        assert isinstance(model, Recommender) and part is not None  # noqa: PT018 (every split has a test part)
+        result: dict[str, Any] = dict(score_recommender(model, part))
+        if self.json:
+            print(json.dumps(result | {"users": len(part), "data": name, "model": model.name}))
+            return
+        print(f"test of {len(part)} users of {name}")
+        for figure, value in result.items():
+            print(f"{figure:<13} {100 * value:6.2f} %")
+
+    def classify(self, predictor: "Predictor") -> None:
         """Print the accuracy."""
         from rich.console import Console
 
         from torchcaps.cli.notices import notices
-        from torchcaps.predictor import load
 
-        predictor = load(self.run_folder)
         model = predictor.model
         name, columns = self.source(model.card)
         with notices(Console(stderr=True)):

@@ -11,7 +11,7 @@ LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
 @dataclass(frozen=True, kw_only=True)
 class Explore:
-    """Explore trained models in the browser: draw, watch routing step by step, move capsules, attack, type texts.
+    """Explore trained models in the browser: draw, watch routing, move capsules, attack, type texts, pick items.
 
     Without a run it shows the models that ship with the package. Needs the extra: pip install 'torchcaps[explorer]'.
     """

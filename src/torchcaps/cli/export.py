@@ -56,9 +56,12 @@ class Export:
             options = {name: value for name, value in description.preprocessing.items() if value is not None}
             if "vocabulary" in options:
                 options["vocabulary"] = f"of {len(options['vocabulary'].split())} words inside the file"
+            if "items" in options:
+                options["items"] = f"of {len(options['items']):,} names inside the file"
             steps = ", ".join(f"{name} {value}" for name, value in options.items())
             lines.append(f"preprocessing: yours to do: {steps}")
-        lines.append(f"outputs:       {' and '.join(description.outputs)}, (batch, {len(description.labels)})")
+        shape = f", (batch, {len(description.labels)})" if "probabilities" in description.outputs else ""
+        lines.append(f"outputs:       {' and '.join(description.outputs)}{shape}")
         lines.append(
             f"wrote {path}, {path.stat().st_size / 1e6:.1f} MB; differs from the model by {exported.difference:.0e}"
         )

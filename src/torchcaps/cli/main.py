@@ -21,6 +21,7 @@ COMMANDS = {
     "train": "Train",
     "evaluate": "Evaluate",
     "predict": "Predict",
+    "recommend": "Recommend",
     "show": "Show",
     "attack": "Attack",
     "explore": "Explore",

@@ -21,6 +21,7 @@ class Models:
         examples: tuple[tuple[str, str, dict[str, Any]], ...] = (
             ("image", "28 x 28, 10 classes", {"image_shape": (1, 28, 28), "num_classes": 10}),
             ("text", "10,000 words, 2 classes", {"num_tokens": 10_002, "num_classes": 2}),
+            ("user", "1,000 items", {"num_classes": 1000}),
         )
         for kind, example, options in examples:
             name_column = Column("model", no_wrap=True)  # it is to be typed

@@ -54,7 +54,12 @@ class Predict:
         from torchcaps.predictor import load
 
         predictor = load(self.run_folder)
-        {"image": self.predict_images, "text": self.predict_texts}[predictor.kind](predictor)
+        answers = {"image": self.predict_images, "text": self.predict_texts, "user": self.refer}
+        answers[predictor.kind](predictor)
+
+    def refer(self, predictor: "Predictor") -> None:
+        """Say which command is for recommenders."""
+        raise ValueError(f"{self.run_folder} recommends items to people; use torchcaps recommend {self.run_folder}")
 
     def predict_images(self, predictor: "Predictor") -> None:
         """Print the class of each image file."""

@@ -12,7 +12,8 @@ from torchcaps.cli.explore import address_of, allowed_hosts, check_installed
 class Serve:
     """Serve a trained model over HTTP, for other programs.
 
-    POST /api/predict, /api/explain, /api/trace, /api/reconstruct, /api/attack; GET /api describes them, /health and
+    POST /api/predict, /api/explain, /api/trace, /api/reconstruct, /api/attack, and to recommenders /api/recommend and
+    /api/interests; GET /api describes them, /health and
     /metrics (Prometheus) are for those who run the service. SIGTERM finishes what was begun, refuses new work with
     503 and ends. Needs the extra: pip install 'torchcaps[explorer]'.
     """
@@ -62,7 +63,8 @@ class Serve:
             address = address_of(self.host, listener.getsockname()[1])
 
             def announce() -> None:
-                print(f"{name} is served at {address}/api/predict, described at {address}/api", flush=True)
+                path = "recommend" if service.predictors[name].kind == "user" else "predict"
+                print(f"{name} is served at {address}/api/{path}, described at {address}/api", flush=True)
 
             serving.run(listener, announce)
         print("the service has ended", flush=True)

@@ -93,6 +93,8 @@ class Show:
 
         predictor = load(self.run_folder)
         kind = predictor.kind
+        if kind not in USUAL:
+            raise ValueError(f"there are no pictures of {kind}s; try torchcaps recommend {self.run_folder} --explain")
         other = {"image": self.text, "text": self.image}[kind]
         if other is not None:
             raise ValueError(f"{self.run_folder} takes {kind}s; give --{kind} instead of {str(other)!r}")

@@ -8,16 +8,22 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from torchcaps.data.augment import Augmentation
+from torchcaps.data.interactions.options import InteractionOptions
 from torchcaps.data.text import TextOptions
 from torchcaps.training.config import TrainingConfig
 
-TO_PREDICT = {"image": "IMAGE.png", "text": "--text TEXT --explain"}  # an example of each kind of input
+# an example of each kind of input
+TO_TRY = {
+    "image": "predict {} IMAGE.png",
+    "text": "predict {} --text TEXT --explain",
+    "user": "recommend {} --user ID --explain",
+}
 PYTHON_VALUES = {"True": "true", "False": "false", "None": "null"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    """Train a model on images or texts, choose the best epoch on validation, test once, and write a report.
+    """Train a model on images, texts or interactions, choose the best epoch on validation, test once, write a report.
 
     Without options: CapsNet-Small on 5,000 embedded digits. Where data have no validation part, it is taken from the
     training data, never from the test data.
@@ -26,11 +32,15 @@ class Train:
 
     data: str = "digits"
     """Name of a dataset, or a path: idx files, one folder of images or .txt files per class, an .npz, or texts in a
-    .csv, .tsv, .jsonl or .txt file ("label text" lines)."""
+    .csv, .tsv, .jsonl or .txt file ("label text" lines); for recommendations people (generated), or a .csv, .tsv,
+    .jsonl or .parquet with a row for each use."""
+
+    task: Literal["classify", "recommend"] = "classify"
+    """Tell what images or texts are, or recommend items to people."""
 
     model: str | None = None
     """Name of a model, see `torchcaps models`, or package.module:Class for one of your own; None is capsnet-small for
-    images and text-capsule-a for texts."""
+    images, text-capsule-a for texts and mind for people."""
 
     routing: str | None = None
     """Routing of the model, one that `torchcaps models` lists, or package.module:Class for one of your own; None is the
@@ -54,6 +64,8 @@ class Train:
     neighbours, so that edges count and not how bright a surface is."""
 
     text: Annotated[TextOptions, tyro.conf.OmitArgPrefixes] = field(default_factory=TextOptions)
+
+    interactions: Annotated[InteractionOptions, tyro.conf.OmitArgPrefixes] = field(default_factory=InteractionOptions)
 
     num_train: int | None = None
     """Use at most this many training examples, validation included."""
@@ -110,11 +122,13 @@ class Train:
             options["routing"] = self.routing
         return RunConfig(
             data=self.data,
+            task=self.task,
             model=self.model,
             model_options=options,
             image_size=self.image_size,
             scaling=self.scaling,
             text=self.text,
+            interactions=self.interactions,
             num_train=self.num_train,
             validation=self.validation,
             validation_instances=self.validation_instances,
@@ -153,11 +167,17 @@ def report_result(console, config, folder: Path, result: dict[str, Any]) -> None
     """What to look at and try next; the last line is the figure."""
     modules = ",".join(dict.fromkeys(name.partition(":")[0] for name in named_code(config).values()))
     command = f"TORCHCAPS_TRUST={modules} torchcaps" if modules else "torchcaps"
-    tries = [f"{command} evaluate {folder}"] if "accuracy" in result else []
-    tries.append(f"{command} predict {folder} {TO_PREDICT[result['kind']]}")
+    is_tested = "num_test" in result
+    tries = [f"{command} evaluate {folder}"] if is_tested else []
+    tries.append(f"{command} {TO_TRY[result['kind']].format(folder)}")
     lines = [f"report: {folder / 'report.png'}"] if "accuracy" in result else []
     lines += [f"next:   {tries[0]}", *(f"        {line}" for line in tries[1:])]
-    if "accuracy" not in result:
+    if "recall@20" in result:
+        shown = [
+            f"{name} {100 * result[name]:.2f} %" for name in ("recall@20", "ndcg@20", "hit rate@20", "coverage@20")
+        ]
+        lines.append(f"test: {', '.join(shown)} ({result['num_test']} {result['kind']}s of {config.data})")
+    elif not is_tested:
         nothing = f"there are no test {result['kind']}s"
         found = result.get("validation_accuracy")
         lines.append(nothing if found is None else f"validation accuracy: {100 * found:.2f} % ({nothing})")

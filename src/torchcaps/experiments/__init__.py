@@ -22,6 +22,7 @@ EXPERIMENTS = {
     "equivariance": "equivariance",
     "mazzia2021": "mazzia2021",
     "routings": "routings",
+    "interests": "interests",
 }
 
 

@@ -8,6 +8,7 @@ from torchcaps.data.showing import even_choice
 from torchcaps.data.text import SOURCES as TEXT_SOURCES
 from torchcaps.data.toys.shapes import CATEGORIES
 from torchcaps.explorer.results import Example
+from torchcaps.inputs.histories import HistoryEncoding
 from torchcaps.inputs.images import Preprocessing
 from torchcaps.inputs.texts import TextEncoding, is_chinese
 from torchcaps.models import Model
@@ -71,4 +72,4 @@ def _images(model: Model) -> list[Example]:
     return examples
 
 
-KINDS = {Preprocessing.kind: _images, TextEncoding.kind: _texts}
+KINDS = {Preprocessing.kind: _images, TextEncoding.kind: _texts, HistoryEncoding.kind: lambda model: []}

@@ -13,6 +13,7 @@ class Roles(BaseModel):
     matrix: str | None
     english: str | None
     chinese: str | None
+    recommender: str | None
 
 
 class Example(BaseModel):

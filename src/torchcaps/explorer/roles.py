@@ -26,4 +26,5 @@ def choose_roles(cards: list[ModelCard]) -> Roles:
         matrix=first(*("tree" in found.abilities for found in cards)),
         english=first(*(found.language == "en" and "explain" in found.abilities for found in cards)),
         chinese=first(*(found.language == "zh" and "explain" in found.abilities for found in cards)),
+        recommender=first(*("interests" in found.abilities for found in cards)),
     )

@@ -6,12 +6,19 @@ Names are resolved on first use, so that texts can be read without loading torch
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-_HOMES = {"Inputs": "base", "Preprocessing": "images", "Source": "source", "TextEncoding": "texts"}
+_HOMES = {
+    "HistoryEncoding": "histories",
+    "Inputs": "base",
+    "Preprocessing": "images",
+    "Source": "source",
+    "TextEncoding": "texts",
+}
 
-__all__ = ["Inputs", "Preprocessing", "Source", "TextEncoding"]
+__all__ = ["HistoryEncoding", "Inputs", "Preprocessing", "Source", "TextEncoding"]
 
 if TYPE_CHECKING:
     from torchcaps.inputs.base import Inputs
+    from torchcaps.inputs.histories import HistoryEncoding
     from torchcaps.inputs.images import Preprocessing
     from torchcaps.inputs.source import Source
     from torchcaps.inputs.texts import TextEncoding

@@ -10,11 +10,15 @@ if TYPE_CHECKING:
 
 
 class Taken(NamedTuple):
-    """What a model, or a file with its preprocessing inside, takes: name, shape of one input, and type."""
+    """What a model, or a file with its preprocessing inside, takes: name, shape of one input, and type.
+
+    Of whole numbers that are no bytes `largest` is the largest that every model takes.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    largest: int = 1
 
 
 class Inputs(Protocol):

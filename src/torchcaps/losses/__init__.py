@@ -22,6 +22,7 @@ from torchcaps.losses.modules import (
     SoftmaxCrossEntropy,
     SpreadLoss,
 )
+from torchcaps.losses.sampled import sampled_logits
 
 __all__ = [
     "ActivationCrossEntropy",
@@ -34,6 +35,7 @@ __all__ = [
     "combined_loss",
     "margin_loss",
     "reconstruction_loss",
+    "sampled_logits",
     "softmax_cross_entropy",
     "spread_loss",
 ]

@@ -1,10 +1,13 @@
-"""Capsule networks and their baselines, by name."""
+"""Capsule networks, recommenders and their baselines, by name."""
 
 from torchcaps.models.base import ImageModel, Model, ModelOutput
 from torchcaps.models.baselines import BaselineCNN, NoRouting, SmallCNN
 from torchcaps.models.capsnet import CapsNet, CapsNetShared, CapsNetSmall
 from torchcaps.models.efficient import EfficientCapsNet
+from torchcaps.models.interests import ComiRecDR, ComiRecSA, Mind
 from torchcaps.models.matrix import MatrixCapsNet, MatrixCapsNetSmall, MatrixNoRouting
+from torchcaps.models.recommender import Recommender
+from torchcaps.models.recommender_baselines import GRU4Rec, MeanPooling, Popularity
 from torchcaps.models.registry import create_model, list_models, list_pretrained, load_model, register_model
 from torchcaps.models.text import TextCapsuleA, TextCapsuleB
 from torchcaps.models.text_base import TextModel
@@ -16,15 +19,22 @@ __all__ = [
     "CapsNet",
     "CapsNetShared",
     "CapsNetSmall",
+    "ComiRecDR",
+    "ComiRecSA",
     "EfficientCapsNet",
+    "GRU4Rec",
     "ImageModel",
     "KimCNN",
     "MatrixCapsNet",
     "MatrixCapsNetSmall",
     "MatrixNoRouting",
+    "MeanPooling",
+    "Mind",
     "Model",
     "ModelOutput",
     "NoRouting",
+    "Popularity",
+    "Recommender",
     "SmallCNN",
     "TextCapsuleA",
     "TextCapsuleB",

@@ -33,7 +33,8 @@ class Model(SavedModel):
         old_options: what they were before they had a name: those of a saved folder that does not name them.
         reconstruction_weight: of the summed squared error of an image in training, unless that is told another.
         gives_activations: whether scores are activations in [0, 1]; otherwise they are logits.
-        kind: of data, "image" or "text"; that of its inputs.
+        kind: of data, "image", "text" or "user"; that of its inputs.
+        pipeline: what the hub calls the task, if it is no classification.
         preprocessing_class: of `preprocessing`.
         labels: names of the classes.
         preprocessing: from raw inputs to what `forward` takes, see `torchcaps.inputs`.

@@ -144,7 +144,7 @@ def list_models(kind: str | None = None, *, pretrained: bool = False) -> list[st
     """Names that `create_model` takes.
 
     Args:
-        kind: of data, "image" or "text"; None for all.
+        kind: of data, "image", "text" or "user"; None for all.
         pretrained: only those that ship trained.
 
     Example:
@@ -190,7 +190,8 @@ def create_model(
         num_classes: J; a new model needs it.
         multi_label: several classes may be true at once.
         **options: the model's own arguments: for images `image_shape`, (channels, height, width), for texts
-            `num_tokens`, the rows of the embedding; and whatever else it takes, such as `routing="kmeans"`.
+            `num_tokens`, the rows of the embedding; and whatever else it takes, such as `routing="kmeans"`. The
+            classes of a recommender are its items.
 
     Example:
         >>> create_model("capsnet-small", image_shape=(1, 28, 28), num_classes=10, routing="kmeans").name

@@ -27,6 +27,7 @@ class SavedModel(nn.Module, PyTorchModelHubMixin):
 
     name: ClassVar[str]
     kind: ClassVar[str]
+    pipeline: ClassVar[str | None] = None
     old_options: ClassVar[Mapping[str, Any]] = {}
     preprocessing_class: ClassVar[type[Inputs]]
     preprocessing: Any
@@ -65,13 +66,12 @@ class SavedModel(nn.Module, PyTorchModelHubMixin):
         lines = [
             "---",
             "library_name: torchcaps",
-            f"pipeline_tag: {self.kind}-classification",
+            f"pipeline_tag: {self.pipeline or f'{self.kind}-classification'}",
             "tags: [capsule-networks]",
             "---",
             f"# {self.card.get('title', self.name)}",
             "",
-            f"A {self.name} of torchcaps with {num_parameters:,} parameters for {inputs} and {self.num_classes} "
-            "classes.",
+            f"A {self.name} of torchcaps with {num_parameters:,} parameters for {inputs} and {self.answers()}.",
             "",
             "    import torchcaps",
             '    predictor = torchcaps.load("FOLDER")',
@@ -84,6 +84,10 @@ class SavedModel(nn.Module, PyTorchModelHubMixin):
     def describe(self) -> tuple[str, str]:
         """What the model takes, and a line of code that gives it that."""
         raise NotImplementedError
+
+    def answers(self) -> str:
+        """What the model tells apart, in words."""
+        return f"{self.num_classes} classes"
 
     @classmethod
     def from_pretrained(  # pyrefly: ignore[bad-override]

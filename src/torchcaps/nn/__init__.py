@@ -4,6 +4,7 @@ from torchcaps.nn.class_caps import ClassCaps
 from torchcaps.nn.conv import ConvCaps1d, ConvCaps2d
 from torchcaps.nn.decoder import ConvDecoder, FullyConnectedDecoder
 from torchcaps.nn.dense import DenseCaps, DigitCaps
+from torchcaps.nn.interests import MultiInterest, label_aware_attention
 from torchcaps.nn.layer import CapsuleLayer
 from torchcaps.nn.noise import CapsuleNoise
 from torchcaps.nn.norm import BatchNorm2d, CapsuleNorm
@@ -50,6 +51,7 @@ __all__ = [
     "KMeansRouting",
     "LearningRouting",
     "MaxMinRouting",
+    "MultiInterest",
     "NgramCaps",
     "PairEvidence",
     "PrimaryCaps",
@@ -62,6 +64,7 @@ __all__ = [
     "VBRouting",
     "WordEvidence",
     "create_routing",
+    "label_aware_attention",
     "squash",
     "squash_exponentially",
 ]

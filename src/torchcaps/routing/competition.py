@@ -17,8 +17,8 @@ class Competition:
     Under "window" a child shares itself among the parent types of each window it lies in, window by window; under
     "global" among all positions and types that see it, once; under "position" among the positions that see it, once
     for each parent type, so that types do not compete and the couplings of a child sum to their number. Votes without
-    windows, dense ones and those of classes, compete over types under each of the three. A masked child, and a slot
-    of a position that does not exist, has coupling 0.
+    windows, dense ones and those of classes, compete over types under each of the three. A masked child, a slot of a
+    position that does not exist, and a parent that an example does not have, has coupling 0.
 
     Args:
         votes: the description whose children compete.
@@ -36,6 +36,9 @@ class Competition:
         self.takes_part = None if slot_mask is None else slot_mask.unsqueeze(-1)
         if partial is not None:
             self.takes_part = partial if self.takes_part is None else self.takes_part & partial
+        if votes.parent_mask is not None:
+            there = votes.parent_mask.unsqueeze(-2)
+            self.takes_part = there if self.takes_part is None else self.takes_part & there
         self.child_SN = votes.windows.children(votes.example.device) if votes.windows and kind != "window" else None
         self.types_compete = self.child_SN is None or kind != "position"
 

@@ -4,13 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from torchcaps.data import DataSet
+from torchcaps.inputs.histories import HistoryEncoding
 from torchcaps.inputs.images import Preprocessing
 from torchcaps.inputs.texts import TextEncoding
 from torchcaps.models import Model, create_model
 from torchcaps.runs.configuration import RunConfig
+from torchcaps.training.recommend import new_recommender
 from torchcaps.training.text import new_text_model
 
-FROM_DATA = {"image_shape", "num_classes", "num_tokens", "multi_label"}
+FROM_DATA = {"image_shape", "num_classes", "num_tokens", "multi_label", "num_features", "features_per_item"}
 
 
 def new_model(config: RunConfig, data: DataSet) -> Model:
@@ -57,6 +59,10 @@ def _text_model(name: str, config: RunConfig, data: DataSet) -> Model:
     )
 
 
+def _recommender(name: str, config: RunConfig, data: DataSet) -> Model:
+    return new_recommender(name, data.train.interactions, **config.model_options)
+
+
 @dataclass(frozen=True)
 class Kind:
     """What a run does for one kind of data.
@@ -75,6 +81,7 @@ class Kind:
 KINDS = {
     Preprocessing.kind: Kind("capsnet-small", ("image_size", "scaling"), _image_model),
     TextEncoding.kind: Kind("text-capsule-a", ("text",), _text_model),
+    HistoryEncoding.kind: Kind("mind", ("interactions",), _recommender),
 }
 
 

@@ -6,6 +6,7 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 from torchcaps.checks import check_choice, check_count
+from torchcaps.data.interactions.options import InteractionOptions
 from torchcaps.data.text import TextOptions
 from torchcaps.inputs.images import SCALINGS
 from torchcaps.models.registry import MODELS
@@ -15,6 +16,7 @@ from torchcaps.votes.sharing import read_options
 # What a run folder holds.
 CONFIG, ENVIRONMENT, RESULT, MODEL, REPORT = "config.json", "environment.json", "result.json", "model", "report.png"
 MISTAKES = "mistakes.tsv"
+TASKS = ("classify", "recommend")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,12 +24,16 @@ class RunConfig:
     """Everything that decides what a run computes.
 
     Attributes:
-        data: name or path, see `torchcaps.data.load_data`.
-        model: name, see `torchcaps.models.list_models`; None takes capsnet-small for images, text-capsule-a for texts.
+        data: name or path, see `torchcaps.data.load_data`, and for recommendations
+            `torchcaps.data.interactions.load_interactions`.
+        task: "classify" images or texts, or "recommend" items to people.
+        model: name, see `torchcaps.models.list_models`; None takes capsnet-small for images, text-capsule-a for texts,
+            mind for people.
         model_options: arguments of the model, such as {"routing": "kmeans"}.
         image_size: (height, width) to which images are brought, None to keep theirs.
         scaling: "unit", "standardise", "standardise_crop" or "local_contrast", see Preprocessing.
         text: how texts are read and encoded.
+        interactions: how interactions of people with items are read, and what of them is held out.
         folds: of data without a test part, the training examples are cut into this many parts, the same in every run,
             of which the seed chooses one for the test; 0 leaves them without.
         num_train, num_test: use at most this many training (validation included) and test examples, None for all;
@@ -41,11 +47,13 @@ class RunConfig:
     """
 
     data: str = "digits"
+    task: str = "classify"
     model: str | None = None
     model_options: dict[str, Any] = field(default_factory=dict)
     image_size: tuple[int, int] | None = None
     scaling: str = "unit"
     text: TextOptions = field(default_factory=TextOptions)
+    interactions: InteractionOptions = field(default_factory=InteractionOptions)
     folds: int = 0
     num_train: int | None = None
     num_test: int | None = None
@@ -56,6 +64,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         check_choice("scaling", self.scaling, SCALINGS)
+        check_choice("task", self.task, TASKS)
         check_count("validation_instances", self.validation_instances, least=0)
         check_count("folds", self.folds, least=0)
         if self.num_train is not None:
@@ -88,6 +97,7 @@ class RunConfig:
                 "model_options": {**old, **read_options(values["model_options"])},
                 "image_size": size,
                 "text": TextOptions(**values.get("text", {})),
+                "interactions": InteractionOptions(**values.get("interactions", {})),
                 "training": TrainingConfig.from_dict(values["training"]),
             }
             return cls(**(values | parts))

@@ -13,12 +13,26 @@ from torchcaps.data import (
     split_validation,
     validation_by_instance,
 )
+from torchcaps.data.interactions import load_histories
 from torchcaps.data.load import is_image_folder
 from torchcaps.runs.configuration import RunConfig
 
 
 def load_run_data(config: RunConfig) -> DataSet:
     """The data of a run, cut to what it uses; every seed is tested on the same examples, unless there are folds."""
+    return {"classify": _labelled, "recommend": _histories}[config.task](config)
+
+
+def _histories(config: RunConfig) -> DataSet:
+    """What people used, and what is asked for."""
+    for name in ("folds", "num_train", "num_test", "validation_instances"):
+        if getattr(config, name):
+            raise ValueError(f"{name} is for classes of images and texts; of interactions leave it out")
+    return load_histories(config.data, config.interactions)
+
+
+def _labelled(config: RunConfig) -> DataSet:
+    """Images or texts with labels."""
     image_size = config.image_size if is_image_folder(config.data) else None
     data = load_data(config.data, image_size=image_size, columns=config.text.columns())
     train, test = data.train, data.test

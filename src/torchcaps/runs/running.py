@@ -74,7 +74,8 @@ def _run(config: RunConfig, folder: Path, on_event: Callable[[Event], None] | No
             "data": f"{data.name}: {data.origin}",
             "terms of the data": data.terms,
         }
-        model.card |= {name: result[name] for name in ("accuracy", "validation_accuracy", "seed") if name in result}
+        figures = (*task.figures, *(f"validation_{name}" for name in task.figures))
+        model.card |= {name: result[name] for name in (*figures, "seed") if name in result}
         save_model(model, folder)
         write_json(folder / RESULT, result)
     return result

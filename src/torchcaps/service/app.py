@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
@@ -147,6 +147,27 @@ def add_questions(app: Api, service: Service, batcher: Batcher | None) -> None:
     async def attack(question: requests.AttackRequest) -> Response:
         """A small change of the pixels that makes the model err."""
         return await app.work(partial(ask, question, service.attack))
+
+    @app.post("/api/recommend", response_model=results.Recommendations, tags=["questions"])
+    async def recommend(question: requests.RecommendRequest) -> Response:
+        """Items that fit a person, without those that were used."""
+        if batcher is not None:
+            return Response(await batcher.recommend(question), media_type="application/json")
+        return await app.work(partial(ask, question, service.recommend))
+
+    @app.post("/api/interests", response_model=results.Recommending, tags=["questions"])
+    async def interests(question: requests.InterestsRequest) -> Response:
+        """How the interests of a person formed, and what each recommends by itself."""
+        return await app.work(partial(ask, question, service.interests))
+
+    @app.get("/api/items", response_model=results.ItemList, tags=["models"])
+    async def items(
+        model: Annotated[str | None, Query(max_length=100)] = None,
+        search: Annotated[str, Query(max_length=requests.MAX_ITEM)] = "",
+    ) -> Response:
+        """Items of a recommender whose name or title has these letters, the most used first, at most 50."""
+        name = service.name_of(model)
+        return await app.work(lambda: service.items(name, search=search))
 
     @app.get("/api/health", response_model=results.Health, tags=["models"])
     async def health() -> results.Health:

@@ -10,9 +10,10 @@ from torchcaps.checks import check_count, check_positive
 from torchcaps.service.images import from_base64
 from torchcaps.service.limits import Workers
 from torchcaps.service.questions import QUESTIONS, read_question
+from torchcaps.service.recommending import recommend_together
 from torchcaps.service.refusals import Refusal, Unavailable
-from torchcaps.service.requests import PredictRequest
-from torchcaps.service.results import Prediction
+from torchcaps.service.requests import PredictRequest, RecommendRequest
+from torchcaps.service.results import Ability, Prediction
 from torchcaps.service.service import Service, answers
 
 
@@ -40,7 +41,7 @@ class Batching:
 class Waiting:
     """A question and the place of its answer, as JSON."""
 
-    question: PredictRequest
+    question: PredictRequest | RecommendRequest
     answer: asyncio.Future[str]
 
 
@@ -61,8 +62,16 @@ class Batcher:
 
     async def predict(self, question: PredictRequest) -> str:
         """The prediction as JSON."""
+        return await self.ask(question, "predict")
+
+    async def recommend(self, question: RecommendRequest) -> str:
+        """The recommendations as JSON."""
+        return await self.ask(question, "recommend")
+
+    async def ask(self, question: PredictRequest | RecommendRequest, ability: Ability) -> str:
+        """The answer as JSON, when its batch is done; a model has one of both abilities, so that batches are alike."""
         model = self.service.name_of(question.model)
-        self.service.find(model, "predict")  # no queue for a model that is not there
+        self.service.find(model, ability)  # no queue for a model that is not there
         self.workers.enter()
         waiting = Waiting(question, asyncio.get_running_loop().create_future())
         self.queues.setdefault(model, []).append(waiting)
@@ -91,7 +100,8 @@ class Batcher:
         if not batch:
             return
         self.batching.on_batch(len(batch))
-        work = partial(predict_together, self.service, model, [waiting.question for waiting in batch])
+        together = TOGETHER[type(batch[0].question)]
+        work = partial(together, self.service, model, [waiting.question for waiting in batch])
         found: Sequence[str | Exception]
         try:
             found = await asyncio.wrap_future(self.workers.submit(work))
@@ -128,3 +138,12 @@ def predict_together(service: Service, model: str, questions: Sequence[PredictRe
         for place, said in zip(places, answers(predictor, output), strict=True):
             found[place] = Prediction(model=model, milliseconds=milliseconds, **dict(said)).model_dump_json()
     return found
+
+
+# From the questions of a batch to their answers: JSON, or the refusal of a question.
+TOGETHER: dict[type, Callable[..., list[str | Exception]]] = {
+    PredictRequest: predict_together,
+    RecommendRequest: lambda service, model, questions: recommend_together(
+        model, service.recommender(model, "recommend"), questions
+    ),
+}

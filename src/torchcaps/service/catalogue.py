@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from torchcaps import __version__
 from torchcaps.attacks.perturb import why_not_attack
 from torchcaps.inspection.routes import capsule_layers
 from torchcaps.inspection.words import why_no_reasons
-from torchcaps.models import ImageModel, Model
+from torchcaps.models import ImageModel, Model, Recommender
 from torchcaps.models.saving import SHIPPED
 from torchcaps.nn import CapsuleLayer, ConvCaps2d
 from torchcaps.nn.decoder import Decoder
@@ -50,6 +51,8 @@ def shipped_models(run: str | Path | None = None) -> tuple[dict[str, Predictor],
 def abilities(predictor: Predictor) -> list[Ability]:
     """What can be asked of a model."""
     model = predictor.model
+    if isinstance(model, Recommender):
+        return ["recommend", "interests"] if model.is_routed else ["recommend"]
     able: list[Ability] = ["predict"]
     layers = routed_layers(model)
     if layers or why_no_reasons(model) is None:
@@ -93,11 +96,11 @@ def card(name: str, predictor: Predictor) -> ModelCard:
     """What is known of a model."""
     model, able = predictor.model, abilities(predictor)
     classes = layers[-1] if (layers := routed_layers(model)) else None
+    known: dict[str, Any] = {"labels": list(model.labels)} | QUESTIONS[predictor.kind].card(model.preprocessing)
     return ModelCard(
         id=name,
         title=str(model.card.get("title", name)),
         architecture=model.name,
-        labels=list(model.labels),
         multi_label=model.task.multi_label,
         threshold=model.task.threshold,
         num_parameters=sum(parameter.numel() for parameter in model.parameters()),
@@ -107,5 +110,5 @@ def card(name: str, predictor: Predictor) -> ModelCard:
         routing=None if classes is None else describe(classes.routing),
         pose_size=None if classes is None else classes.out_size,
         abilities=able,
-        **QUESTIONS[predictor.kind].card(model.preprocessing),
+        **known,
     )

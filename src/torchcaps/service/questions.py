@@ -1,10 +1,11 @@
 """How a question about an image differs from one about a text: one object for each kind of input."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
+from torchcaps.inputs.histories import HistoryEncoding
 from torchcaps.inputs.images import Preprocessing
 from torchcaps.inputs.texts import TOKENISERS, TextEncoding, is_chinese
 from torchcaps.inspection import WordRouting, find_routes
@@ -124,7 +125,35 @@ class TextQuestions:
         return words.output, tell
 
 
-QUESTIONS: dict[str, Questions] = {Preprocessing.kind: ImageQuestions(), TextEncoding.kind: TextQuestions()}
+class UserQuestions:
+    """About a person: what is asked is in `torchcaps.service.recommending`."""
+
+    def read(self, inputs: HistoryEncoding, *, image: Image | None = None, text: str | None = None) -> NoReturn:
+        """Refused."""
+        raise Refusal("this model takes the items that a person used; ask /api/recommend")
+
+    def join(self, raws: Sequence[list[list[str]]]) -> list[list[str]]:
+        """All people."""
+        return [history for raw in raws for history in raw]
+
+    def try_out(self, inputs: HistoryEncoding) -> list[list[str]]:
+        """Somebody who used the first item."""
+        return [[inputs.items[0]]]
+
+    def card(self, inputs: HistoryEncoding) -> dict[str, Any]:
+        """Items are asked for by /api/items: there may be very many."""
+        return {"kind": "user", "input": None, "language": None, "labels": []}
+
+    def explain(self, predictor: Predictor, raw: list[list[str]], *, has_tree: bool) -> NoReturn:
+        """Refused."""
+        raise Refusal("how the interests of a person formed is told by /api/interests")
+
+
+QUESTIONS: dict[str, Questions] = {
+    Preprocessing.kind: ImageQuestions(),
+    TextEncoding.kind: TextQuestions(),
+    HistoryEncoding.kind: UserQuestions(),
+}
 
 
 def check_one(**inputs: object) -> None:

@@ -12,6 +12,7 @@ MAX_TEXT = 2000  # characters
 MAX_ITERATIONS = 10
 MAX_POINTS = 300
 MAX_POSE = 2.0  # a pose is at most 1 long
+MAX_USED, MAX_RECOMMENDED, MAX_ITEM = 200, 100, 200  # items, items, characters
 
 
 def offered_routings() -> dict[str, RoutingEntry]:
@@ -76,6 +77,27 @@ class ExplainRequest(InputRequest):
     """Why that class? By default the winner."""
 
     class_index: ClassIndex | None = None
+
+
+Used = Annotated[
+    list[Annotated[str, Field(min_length=1, max_length=MAX_ITEM)]],
+    Field(min_length=1, max_length=MAX_USED, description="items that a person used, from the first to the latest"),
+]
+
+
+class RecommendRequest(Request):
+    """What else would this person like? What was used is left out."""
+
+    items: Used
+    k: Annotated[int, Field(ge=1, le=MAX_RECOMMENDED)] = 20
+    diversity: Annotated[float, Field(ge=0, le=1e6, description="what another category is worth")] = 0.0
+
+
+class InterestsRequest(Request):
+    """Which interests does this person have, and what does each recommend by itself?"""
+
+    items: Used
+    k: Annotated[int, Field(ge=1, le=MAX_RECOMMENDED)] = 5
 
 
 class RoutingChoice(BaseModel):

@@ -10,7 +10,7 @@ from torchcaps.service.requests import Algorithm
 
 DECIMALS = 6
 
-Ability = Literal["predict", "explain", "trace", "reconstruct", "attack", "tree"]
+Ability = Literal["predict", "explain", "trace", "reconstruct", "attack", "tree", "recommend", "interests"]
 
 
 def _listed(array: np.ndarray) -> Any:
@@ -221,6 +221,54 @@ class Attacked(Result):
     difference: Picture
 
 
+class KnownItem(BaseModel):
+    """An item that can be recommended."""
+
+    item: str
+    title: str
+
+
+class ItemList(Result):
+    """Items of a recommender, the most used first."""
+
+    items: list[KnownItem]
+
+
+class RecommendedItem(KnownItem):
+    """An item for a person, how well it fits, and the interest that likes it best, from 0 on."""
+
+    score: float
+    interest: int
+
+
+class Recommendations(Result):
+    """The answer to a RecommendRequest, the best first."""
+
+    recommended: list[RecommendedItem]
+
+
+class FormingStep(BaseModel):
+    """An iteration: what each item gave to each interest, and how active the interests were."""
+
+    couplings: Table
+    activations: Numbers
+
+
+class InterestFormed(BaseModel):
+    """An interest, and what it recommends by itself."""
+
+    number: int
+    recommended: list[RecommendedItem]
+
+
+class Recommending(Result):
+    """The answer to an InterestsRequest: rows of couplings are the used items, columns the interests."""
+
+    used: list[str]
+    steps: list[FormingStep]
+    interests: list[InterestFormed]
+
+
 class ImageSize(BaseModel):
     """Of the raw images of a model."""
 
@@ -234,7 +282,7 @@ class ModelCard(BaseModel):
 
     id: str
     title: str
-    kind: Literal["image", "text"]
+    kind: Literal["image", "text", "user"]
     architecture: str
     labels: list[str]
     multi_label: bool

@@ -14,11 +14,12 @@ from torch import Tensor
 from torchcaps.attacks import METHODS, perturb
 from torchcaps.capsules import Capsules
 from torchcaps.inspection import decoder_of
-from torchcaps.models import ModelOutput
+from torchcaps.models import ModelOutput, Recommender
 from torchcaps.predictor import Predictor
 from torchcaps.service.catalogue import abilities, list_models
 from torchcaps.service.posing import directions
 from torchcaps.service.questions import QUESTIONS, Image, check_one, read_question
+from torchcaps.service.recommending import check_items, form_interests, list_items, recommend_items
 from torchcaps.service.refusals import Refusal, UnknownModel
 from torchcaps.service.requests import RoutingChoice
 from torchcaps.service.results import (
@@ -26,9 +27,12 @@ from torchcaps.service.results import (
     Answer,
     Attacked,
     Explanation,
+    ItemList,
     ModelList,
     PoseDirections,
     Prediction,
+    Recommendations,
+    Recommending,
     Reconstruction,
     Result,
     Trace,
@@ -220,6 +224,29 @@ class Service:
             perturbed=perturbed_1HWC[0],
             difference=shown.round().astype(np.uint8),
         )
+
+    @timed
+    def recommend(self, model: str, *, items: Sequence[str], k: int = 20, diversity: float = 0.0) -> Recommendations:
+        """What fits somebody who used these items."""
+        known = self.recommender(model, "recommend")
+        return recommend_items(model, known, [check_items(known, items)], k=k, diversity=diversity)[0]
+
+    @timed
+    def interests(self, model: str, *, items: Sequence[str], k: int = 5) -> Recommending:
+        """How the interests of somebody who used these items formed, and what each recommends by itself."""
+        known = self.recommender(model, "interests")
+        return form_interests(model, known, check_items(known, items), k=k)
+
+    @timed
+    def items(self, model: str, *, search: str = "") -> ItemList:
+        """Items of a recommender whose name has these letters, the most used first."""
+        return list_items(model, self.recommender(model, "recommend"), search)
+
+    def recommender(self, model: str, ability: Ability) -> Recommender:
+        """The model of people that can do something."""
+        found = self.find(model, ability).model
+        assert isinstance(found, Recommender)
+        return found
 
     def name_of(self, model: str | None) -> str:
         """The name of a model: the one that was given, or that of the only one."""

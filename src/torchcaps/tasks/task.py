@@ -15,11 +15,13 @@ class ModelOutput(NamedTuple):
         scores: (B, J): activations of class capsules in [0, 1], or the logits of a CNN
         poses: (B, J, D) of the class capsules, or None
         reconstruction: (B, C, H, W), or None
+        ranking: (B, depth), numbers of what is recommended, the best first, or None
     """
 
     scores: Tensor
     poses: Tensor | None = None
     reconstruction: Tensor | None = None
+    ranking: Tensor | None = None
 
 
 class LossOptions(Protocol):
@@ -76,11 +78,13 @@ class Task(ABC):
         greater_is_better: of the first figure.
         leaves_open: whether training leaves something open that `settle` chooses on validation.
         estimate_shape: of the estimate of one example.
+        estimate_type: of its entries.
     """
 
     figures: ClassVar[tuple[str, ...]]
     leaves_open: ClassVar[bool] = False
     greater_is_better: ClassVar[bool] = True
+    estimate_type: ClassVar[type[np.generic]] = np.float32
     estimate_shape: tuple[int, ...]
 
     @abstractmethod

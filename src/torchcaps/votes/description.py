@@ -16,6 +16,7 @@ class Votes(ABC):
         activations: (B, I) of the children, or None when they were not given.
         mask: (B, I), False = the child has no votes; None = all have.
         window_mask: (B, *positions), False = the parent position does not exist; None = all do.
+        parent_mask: (B, J), False = this example has no parent of that type; None = it has all. Dense votes alone.
         windows: the sliding windows of a convolutional layer, or None when every parent sees every child.
         num_children: I. num_slots: children that one parent sees. num_parents: J, parent types per position.
         vote_size: D.
@@ -24,6 +25,7 @@ class Votes(ABC):
     activations: Tensor | None
     mask: Tensor | None
     window_mask: Tensor | None = None
+    parent_mask: Tensor | None = None
     windows: Windows | None = None
     num_children: int
     num_slots: int
@@ -111,6 +113,9 @@ class Votes(ABC):
         if self.window_mask is not None:
             positions = (shape[0], *self.positions)
             check_shape("window_mask", check_mask("window_mask", self.window_mask), positions, "(B, *positions)")
+        if self.parent_mask is not None:
+            parents = (shape[0], self.num_parents)
+            check_shape("parent_mask", check_mask("parent_mask", self.parent_mask), parents, "(B, J)")
 
 
 class TensorVotes(Votes):

@@ -29,6 +29,7 @@ class DenseVotes(LinearVotes):
         sharing: who owns a transformation: "full", "shared" or "factorised".
         bias: one D-vector per W: full (I, J, D), otherwise (J, D).
         mask: (B, I), False = padding.
+        parent_mask: (B, J), False = the example has no such parent: it takes no part in the competition.
 
     Example:
         >>> poses, weight = torch.randn(2, 6, 8), torch.randn(6, 3, 8, 16)
@@ -46,6 +47,7 @@ class DenseVotes(LinearVotes):
         sharing: str = "full",
         bias: Tensor | None = None,
         mask: Tensor | None = None,
+        parent_mask: Tensor | None = None,
     ) -> None:
         poses, activations = check_capsules(children, num_axes=3)
         super().__init__(
@@ -53,6 +55,7 @@ class DenseVotes(LinearVotes):
             **_transformation(weight, bias, pose, sharing, poses.shape[-1], (poses.shape[1],), "I, "),
             activations=activations,
             mask=mask,
+            parent_mask=parent_mask,
         )
 
 

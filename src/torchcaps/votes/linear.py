@@ -32,11 +32,12 @@ class LinearVotes(Votes):
         mask: Tensor | None = None,
         windows: Windows | None = None,
         window_mask: Tensor | None = None,
+        parent_mask: Tensor | None = None,
     ) -> None:
         self.poses, self.weight, self.rows = poses, weight, rows
         self.child_factor, self.bias, self.offset = child_factor, bias, offset
         self.activations, self.mask = activations, mask
-        self.windows, self.window_mask = windows, window_mask
+        self.windows, self.window_mask, self.parent_mask = windows, window_mask, parent_mask
         self.num_children = poses.shape[1]
         self.num_slots = windows.num_slots if windows else self.num_children
         self.num_parents = weight.shape[1]
@@ -87,15 +88,21 @@ class LinearVotes(Votes):
             narrowed(self.activations, start, length),
             narrowed(self.mask, start, length),
             narrowed(self.window_mask, start, length),
+            narrowed(self.parent_mask, start, length),
         )
 
     def given(self, *, activations: Tensor | None, mask: Tensor | None) -> "LinearVotes":
         if activations is None and mask is None:
             return self
-        return self._with(self.poses, *self._merge(activations, mask), self.window_mask)
+        return self._with(self.poses, *self._merge(activations, mask), self.window_mask, self.parent_mask)
 
     def _with(
-        self, poses: Tensor, activations: Tensor | None, mask: Tensor | None, window_mask: Tensor | None
+        self,
+        poses: Tensor,
+        activations: Tensor | None,
+        mask: Tensor | None,
+        window_mask: Tensor | None,
+        parent_mask: Tensor | None,
     ) -> "LinearVotes":
         """The same transformation of other children."""
         return LinearVotes(
@@ -109,4 +116,5 @@ class LinearVotes(Votes):
             mask=mask,
             windows=self.windows,
             window_mask=window_mask,
+            parent_mask=parent_mask,
         )

@@ -5,6 +5,7 @@ import { clearBars, showBars } from "./bars.js";
 import { get, latest, post, Refusal } from "./client.js";
 import { byId, element, fillSelect, setBusy } from "./dom.js";
 import { createTranslator, preferredLanguage, translateDocument } from "./i18n.js";
+import { createInterests } from "./interests.js";
 import { createOrigins } from "./origins.js";
 import { createPad } from "./pad.js";
 import { createPose } from "./pose.js";
@@ -101,7 +102,8 @@ function watchState(page, views, redrawAll) {
     }
     byId("room-toys").hidden = tab !== "toys";
     byId("room-text").hidden = tab !== "text";
-    byId("room-digit").hidden = tab === "toys" || tab === "text";
+    byId("room-interests").hidden = tab !== "interests";
+    byId("room-digit").hidden = ["toys", "text", "interests"].includes(tab);
   };
   const showWords = () => {
     document.documentElement.lang = page.language() === "zh" ? "zh-Hans" : "en";
@@ -187,7 +189,7 @@ async function start() {
   page.examples = hasCapsules ? (await get(`/api/examples?model=${encodeURIComponent(catalogue.roles.capsules)}`)).examples : [];
   const digitViews = hasCapsules ? [createRouting(page), createOrigins(page), createPose(page), createAttack(page)] : [];
   /** @type {View[]} */
-  const views = [...digitViews, createToys(page), createText(page)];
+  const views = [...digitViews, createToys(page), createText(page), createInterests(page)];
   const answer = hasCapsules ? createAnswer(page) : null;
   const redrawAll = () => {
     answer?.redraw();

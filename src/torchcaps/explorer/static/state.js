@@ -2,7 +2,7 @@
 
 import { decodeStrokes, encodeStrokes } from "./strokes.js";
 
-export const TABS = ["routing", "origins", "pose", "attack", "toys", "text"];
+export const TABS = ["routing", "origins", "pose", "attack", "toys", "text", "interests"];
 
 /**
  * Where the picture comes from.
@@ -57,6 +57,8 @@ export const FIELDS = {
   textModel: choice("text-model", ["english", "chinese"], null),
   sentence: { key: "text", initial: null, read: (text) => text.slice(0, 2000), write: String },
   textClass: whole("text-class", 0, 9999, null),
+  used: { key: "used", initial: null, read: readItems, write: JSON.stringify },
+  formingStep: whole("forming", 0, 10, null),
 };
 
 /** @param {string} hash of a link @returns {Record<string, any>} the whole state */
@@ -92,6 +94,16 @@ function readOffsets(text) {
   const numbers = text.split(",").map(Number);
   const sensible = numbers.length <= 64 && numbers.every((number) => Math.abs(number) <= 200);
   return sensible ? numbers.map((number) => number / 100) : undefined;
+}
+
+/** @param {string} text @returns {string[]|undefined} */
+function readItems(text) {
+  try {
+    const items = JSON.parse(text);
+    return Array.isArray(items) && items.length <= 30 && items.every((item) => typeof item === "string") ? items : undefined;
+  } catch {
+    return undefined; // somebody changed the link
+  }
 }
 
 /** @param {string} text @returns {Source|undefined} */

@@ -20,6 +20,7 @@ export const ENGLISH = {
   tabAttack: "Attack",
   tabToys: "Parse tree",
   tabText: "Text",
+  tabInterests: "Interests",
   apiLink: "The same as an API",
   about: "torchcaps {version} · {model}: {parameters} parameters{accuracy}.",
   aboutAccuracy: ", {accuracy} % right on {dataset}",
@@ -173,4 +174,18 @@ export const ENGLISH = {
   noSentence: "Type something.",
   noWords: "This network has no capsules of classes that words could speak for.",
   wordsNote: "Parts of the words in the length of the pose of “{label}” ({score} in all).",
+
+  interestsTitle: "Pick items",
+  interestsLead: "Each item that somebody used is divided among a few interests: a row sums to 1 (with attention a column "
+    + "does). Step by step items that agree gather, and each interest recommends what fits it.",
+  itemSearch: "Search",
+  itemsFound: "Items to pick",
+  itemsUsed: "Items that were used",
+  itemUsed: "Used",
+  removeItem: "Remove {item}",
+  interest: "Interest {number}",
+  recommends: "Recommends",
+  noItems: "Pick at least one item.",
+  noRecommender: "No recommender is installed here. Train one with torchcaps train --task recommend --data people, then "
+    + "start torchcaps explore with its folder.",
 };

@@ -74,6 +74,8 @@ def why_not_lower(problem: Problem) -> str | None:
     votes = problem.votes
     if not isinstance(votes, LinearVotes):
         return "the votes exist already, so there is nothing to fuse; describe them (DenseVotes, ConvVotes, ClassVotes)"
+    if votes.parent_mask is not None:
+        return "the kernels give every example all parents, and these votes have a parent_mask"
     if 0 in votes.poses.shape:
         return f"there is nothing to route: poses have shape {tuple(votes.poses.shape)}"
     if (num_children := _num_numbered(problem, votes)) > LARGEST_NUMBER:
