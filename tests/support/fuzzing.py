@@ -6,6 +6,7 @@ A problem is drawn from its number alone, so that one that fails can be drawn ag
 """
 
 import json
+import os
 import random
 import sys
 import time
@@ -29,7 +30,7 @@ ALGORITHMS = ("dynamic", "kmeans", "entropy", "em", "uniform")
 LATER = ("vb", "heinsen", "self", "max_min", "attention", "self_attention")  # they take the place of one of the first
 GAUSSIAN = ("em", "vb", "heinsen")  # couplings follow from densities
 KINDS = ("tensor", "dense", "conv 1", "conv 2", "class")
-BACKENDS = ("chunked", "fused")
+BACKENDS = ("triton",) if os.environ.get("TRITON_INTERPRET") == "1" else ("chunked", "fused")
 SIZES = (1, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17)
 # Of the call, differentiated like the votes: the name of the leaf, and of the option.
 TENSOR_OPTIONS = {name: name for name in ("beta_a", "beta_u", "beta_use", "beta_ignore", "scale", "shift")}

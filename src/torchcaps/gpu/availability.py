@@ -1,6 +1,5 @@
 """Where the kernels run: on GPUs that Triton knows, or for tests in its interpreter on the CPU."""
 
-import os
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib.util import find_spec
@@ -9,17 +8,13 @@ import torch
 from torch import Tensor
 
 from torchcaps.gpu.tiles import LARGEST_VOTE, power_of_two
+from torchcaps.routing.ops.bodies import interprets
 from torchcaps.routing.problem import Problem
 from torchcaps.votes import LinearVotes
 
 TYPES = (torch.float32, torch.float64, torch.bfloat16)
 LEAST_CAPABILITY = (8, 0)
 LARGEST_COUNT = 2**31 - 1
-
-
-def interprets() -> bool:
-    """Whether this process runs Triton's kernels in its interpreter, on tensors of the CPU (TRITON_INTERPRET=1)."""
-    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def device_type() -> str:

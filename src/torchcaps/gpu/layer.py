@@ -11,11 +11,11 @@ from torch import Tensor
 
 from torchcaps.gpu import tiles
 from torchcaps.gpu.arguments import Form, Partition, Shape, Sizes, Votes
-from torchcaps.gpu.availability import interprets
 from torchcaps.gpu.kernels import passes
 from torchcaps.gpu.launch import launch
 from torchcaps.gpu.state import Kind, working_type
 from torchcaps.gpu.tiles import Tile, choose_tile, cut, power_of_two
+from torchcaps.routing.ops.bodies import interprets
 from torchcaps.routing.ops.votes import KernelVotes
 
 TYPES = {torch.float32: tl.float32, torch.float64: tl.float64}

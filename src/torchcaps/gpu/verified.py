@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from torchcaps import __version__
-from torchcaps.gpu.availability import interprets
+from torchcaps.routing.ops.bodies import interprets
 from torchcaps.storage import write_json
 
 VARIABLE = "TORCHCAPS_CACHE"

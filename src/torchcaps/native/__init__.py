@@ -2,7 +2,8 @@
 
 from torchcaps.native.em import NativeEm
 from torchcaps.native.softmax import NativeSoftmax
-from torchcaps.routing.ops.bodies import register_body
+from torchcaps.routing.ops.bodies import interprets, register_body
 
-register_body("softmax", "cpu", NativeSoftmax())
-register_body("em", "cpu", NativeEm())
+if not interprets():
+    register_body("softmax", "cpu", NativeSoftmax())
+    register_body("em", "cpu", NativeEm())

@@ -14,7 +14,14 @@ from torch import Tensor
 from torchcaps.routing.problem import Problem
 
 DEVICES = ("torchcaps.native", "torchcaps.gpu")
-INTERPRETED = ("torchcaps.gpu",)  # with TRITON_INTERPRET=1 the kernels of GPUs do the work of the CPU, for tests
+
+
+def interprets() -> bool:
+    """Whether this process runs the kernels of GPUs in Triton's interpreter, on tensors of the CPU, for tests.
+
+    TRITON_INTERPRET=1 says so; then they, and not the kernels of the CPU, do the work there.
+    """
+    return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 class Body(Protocol):
@@ -94,5 +101,5 @@ def why_no_body(family: str, device_type: str) -> str | None:
 
 def load_bodies() -> None:
     """Import what registers the bodies of this package."""
-    for name in INTERPRETED if os.environ.get("TRITON_INTERPRET") == "1" else DEVICES:
+    for name in DEVICES:
         import_module(name)
