@@ -152,7 +152,8 @@ def write_text_model(folder: Path) -> None:
 def write_run(folder: Path) -> None:
     import torch
 
-    write_json(folder / "config.json", RunConfig().__dict__ | {"training": RunConfig().training.to_dict(), "text": {}})
+    parts = {"training": RunConfig().training.to_dict(), "text": {}, "interactions": {}}
+    write_json(folder / "config.json", RunConfig().__dict__ | parts)
     write_model(folder / "model")
     MetricsFile(folder).append({"epoch": 1, "loss": 0.5})
     for name in ("previous", "last"):
