@@ -50,7 +50,7 @@ def recommend_scaling(results: Path) -> str:
         "people",
         "reading, s",
         "an epoch, s",
-        "of which each, µs",
+        "each interaction, µs",
         "testing, s",
         "peak memory, MB",
     )
