@@ -14,11 +14,10 @@ demo: $(READY)
 test: $(READY) lint test-gpu
 	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q -n 2
 
-# Kernels of GPUs without a GPU: run in Triton's interpreter, and compiled, each in a process of its own.
+# Kernels of GPUs in Triton's interpreter: a process either interprets or compiles, and the other tests compile.
 test-gpu: $(READY) $(VENV)/.triton
 	if $(PYTHON) -c 'import triton' 2> /dev/null; then \
-		OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(PYTHON) -m pytest -q -n 2 tests/gpu/interpreted && \
-		OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q -n 2 tests/gpu/compiled; \
+		OMP_NUM_THREADS=1 TRITON_INTERPRET=1 $(PYTHON) -m pytest -q -n 2 tests/gpu/interpreted; \
 	fi
 
 test-slow: $(READY)

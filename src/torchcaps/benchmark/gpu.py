@@ -13,6 +13,7 @@ import torch
 from torchcaps.benchmark.cases import COMPILE, GPU, Case, make_cases, select
 from torchcaps.benchmark.verify import Check, MismatchError, largest_error
 from torchcaps.benchmark.workload import Workload
+from torchcaps.checks import check_choice
 from torchcaps.environment import environment
 from torchcaps.routing import use_backend
 from torchcaps.routing.backend import REFERENCE
@@ -84,10 +85,10 @@ def run_on_gpu(
 
     Raises:
         MismatchError: if a kernel is wrong; nothing is timed then.
-        RuntimeError: if there is no GPU.
+        ValueError: if there is no GPU.
     """
     if not torch.cuda.is_available():
-        raise RuntimeError("torch finds no GPU here; `--static sm_90` tells what can be known without one")
+        raise ValueError("torch finds no GPU here; `--static sm_90` tells what can be known without one")
     tell("checking every kernel against the float64 reference")
     checks = list(check_on(device, small_cases()))
     if not all(check.passed for check in checks):
@@ -152,8 +153,12 @@ def examine_static(target: str, names: Sequence[str] = (), *, batch_size: int | 
         names: of the cases.
         batch_size: instead of that of the cases.
     """
-    from torchcaps.gpu.static import examine, on_paper
+    from torchcaps.gpu.availability import why_not_triton
+    from torchcaps.gpu.static import TARGETS, examine, on_paper
 
+    check_choice("static", target, TARGETS)
+    if (reason := why_not_triton()) is not None:
+        raise ValueError(reason)
     found = []
     for case in select(make_cases(quick=False), names or LAYERS):
         case = replace(case, batch_size=batch_size or case.batch_size)
