@@ -41,7 +41,8 @@ def test_the_choice_is_capsnet_small():
     chosen.load_state_dict(now.state_dict())
     images = torch.rand(2, 1, 28, 28)
     expected, found = now.eval()(images), chosen.eval()(images)
-    assert all(torch.equal(*pair) for pair in zip(expected, found, strict=True))
+    assert (expected.ranking, found.ranking) == (None, None)
+    assert all(torch.equal(*pair) for pair in zip(expected[:3], found[:3], strict=True))
 
 
 def test_a_wider_inner_space_is_a_product_of_matrices():

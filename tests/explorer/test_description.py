@@ -10,6 +10,12 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from starlette.testclient import TestClient
+
+from support.services import small_predictors, small_recommender
+from torchcaps.explorer import Explorer, create_app
+from torchcaps.predictor import Predictor
+from torchcaps.service import Limits
 
 CHECKS = [
     not_a_server_error,
@@ -19,9 +25,11 @@ CHECKS = [
     negative_data_rejection,
 ]
 OPERATIONS = [
-    *(("GET", f"/api/{name}") for name in ("models", "roles", "examples", "turn", "health")),
+    *(("GET", f"/api/{name}") for name in ("models", "roles", "examples", "turn", "items", "health")),
     *(("POST", f"/api/{name}") for name in ("predict", "explain", "trace", "reconstruct", "poses", "attack")),
+    *(("POST", f"/api/{name}") for name in ("recommend", "interests")),
 ]
+MODELS = {"/api/turn": "matrix", **dict.fromkeys(("/api/items", "/api/recommend", "/api/interests"), "people")}
 SETTINGS = hypothesis.settings(
     max_examples=30,
     deadline=None,
@@ -32,7 +40,14 @@ SETTINGS = hypothesis.settings(
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
+def client():
+    explorer = Explorer(small_predictors() | {"people": Predictor(small_recommender())})
+    with TestClient(create_app(explorer, limits=Limits(seconds=60))) as client:  # machines may be busy
+        yield client
+
+
+@pytest.fixture(scope="module")
 def description(client):
     async def application(scope, receive, send):
         """The one of the client, which lives on: schemathesis would start and end it with every request."""
@@ -63,11 +78,14 @@ def test_right_requests_made_up_from_the_description(description, client, method
     @hypothesis.given(case=description[path][method].as_strategy(generation_mode=schemathesis.GenerationMode.POSITIVE))
     def holds(case):
         if case.query:
-            case.query["model"] = "matrix" if path == "/api/turn" else "capsules"
+            case.query["model"] = MODELS.get(path, "capsules")
         if path == "/api/turn":
             case.query["toy"] = case.query["toy"] % 2 * 20  # the second is not there; each is rendered
-        if isinstance(case.body, dict):  # what cannot be made up: a model that is there, a picture
-            case.body["model"] = "english" if case.body.get("text") else "capsules"
+        if isinstance(case.body, dict):  # what cannot be made up: a model that is there, items of it, a picture
+            case.body["model"] = "english" if case.body.get("text") else MODELS.get(path, "capsules")
+            case.body |= (
+                {"items": [f"item-{len(item)}" for item in case.body["items"]]} if case.body.get("items") else {}
+            )
             case.body |= {"image": png} if case.body.get("image") else {}
             if path == "/api/poses":
                 case.body["class_index"] %= 20  # half of them are classes
