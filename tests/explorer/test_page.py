@@ -562,6 +562,7 @@ def test_interests_form_from_picked_items(visit):
     assert not {"item-29", "item-28", "item-39"} & set(liked)  # what was used is left out
     page.click("#items-used li:first-child button")
     expect(page.locator("#items-used li")).to_have_count(7)
+    assert state(page)["used"].count("item-") == 7
     again = visit(f"#{urlsplit(page.url).fragment}")  # a link shows the same
     expect(again.locator("#items-used li")).to_have_count(len(page.locator("#items-used li").all()))
     page.click("#items-clear")
