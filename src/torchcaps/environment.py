@@ -21,7 +21,7 @@ def environment(threads: int | None = None) -> dict[str, Any]:
     reason = library.why_not()
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": command(),
         "machine": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cpu": _cpu_model(),
         "num_cpus": os.cpu_count(),
@@ -38,6 +38,12 @@ def environment(threads: int | None = None) -> dict[str, Any]:
             "python": platform.python_version(),
         },
     }
+
+
+def command() -> str:
+    """What was typed; `python -m torchcaps` is told as `torchcaps`."""
+    program = Path(sys.argv[0])
+    return shlex.join([program.parent.name if program.name == "__main__.py" else program.name, *sys.argv[1:]])
 
 
 def git_hash() -> str | None:
