@@ -210,7 +210,9 @@ def test_command(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("name", list_models("user"))
 def test_recommenders_run_in_onnxruntime_alone(name, tmp_path):
     torch.manual_seed(0)
-    model = create_model(name, num_classes=40, item_size=8, max_length=6).eval()
+    features = {"num_features": 4, "features_per_item": 1}
+    model = create_model(name, num_classes=40, item_size=8, max_length=6, **features).eval()
+    model.set_features([[1 + number % 4] for number in range(40)])
     model.counts[1:] = torch.arange(40)
     exported = export_model(model, tmp_path / "model.onnx")
     assert exported.difference < 1e-5

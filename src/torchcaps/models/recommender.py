@@ -149,8 +149,9 @@ class Recommender(Model):
         vectors = self.items.weight if numbers is None else self.items(numbers)
         if self.feature_values is None:
             return vectors
-        if numbers is not None and numbers.numel() > len(self.features):
-            return self.item_vectors()[numbers]  # there are fewer items than places, so that each is made once
+        # Where there are fewer items than places each is made once; a compiled graph must not depend on the batch.
+        if numbers is not None and not torch.compiler.is_compiling() and numbers.numel() > len(self.features):
+            return self.item_vectors()[numbers]
         features = self.features if numbers is None else self.features[numbers]
         count = (features != 0).sum(-1, keepdim=True).clamp_min(1)
         return vectors + self.feature_values(features).sum(-2) / count
