@@ -207,7 +207,13 @@ def test_command(tmp_path, monkeypatch, capsys):
     assert "no model at 'nothing'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", list_models("user"))
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("mind", "comirec-sa") else pytest.param(name, marks=pytest.mark.slow)
+        for name in list_models("user")
+    ],
+)
 def test_recommenders_run_in_onnxruntime_alone(name, tmp_path):
     torch.manual_seed(0)
     features = {"num_features": 4, "features_per_item": 1}
