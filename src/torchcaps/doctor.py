@@ -24,6 +24,7 @@ EXTRAS = {
     "explorer": (("fastapi", "uvicorn"), "the explorer in the browser"),
     "onnx": (("onnx", "onnxscript", "onnxruntime"), "torchcaps export --format onnx"),
     "chinese": (("rjieba",), "words of Chinese texts"),
+    "encoders": (("transformers",), "pretrained encoders of texts and images, from a folder or the hub"),
     "retrieval": (("faiss-cpu", "pyarrow"), "an index of items, and interactions in .parquet files"),
     "tensorboard": (("tensorboard",), "torchcaps train --trackers tensorboard"),
 }
