@@ -70,7 +70,8 @@ SOURCES = {
         read=lambda folder: read_idx_folder(folder, CLOTHES),
     ),
     "cifar10": Source(
-        description="50,000 training and 10,000 test photographs of ten classes, 32 x 32, the binary or Python archive",
+        description="50,000 training and 10,000 test photographs of ten classes, 32 x 32, the binary or Python "
+        "archive or PNG sheets",
         origin="CIFAR-10 (A. Krizhevsky, V. Nair, G. Hinton, 2009; University of Toronto)",
         terms="not stated; its authors ask to be cited",
         read=read_cifar,
