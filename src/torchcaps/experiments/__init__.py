@@ -23,6 +23,9 @@ EXPERIMENTS = {
     "mazzia2021": "mazzia2021",
     "routings": "routings",
     "interests": "interests",
+    "natural": "natural",
+    "robustness": "robustness",
+    "many-classes": "many_classes",
 }
 
 

@@ -42,11 +42,14 @@ class PretrainedImages(nn.Module):
         self.image_shape = image_shape
         try:
             if config is None:
-                chosen = {} if revision is None else {"revision": revision}
                 self.network = transformers.AutoModel.from_pretrained(
-                    name, use_safetensors=True, trust_remote_code=False, dtype=torch.float32, **chosen
+                    name,
+                    use_safetensors=True,
+                    trust_remote_code=False,
+                    dtype=torch.float32,
+                    revision=revision or "main",
                 )
-                mean, std = _scaling(name, chosen)
+                mean, std = _scaling(name, revision)
             else:
                 described = dict(config[CONFIG_NAME])
                 kind = transformers.AutoConfig.for_model(described.pop("model_type"), **described)
@@ -98,7 +101,7 @@ def _transformers() -> Any:
     return transformers
 
 
-def _scaling(name: str, chosen: Mapping[str, str]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _scaling(name: str, revision: str | None) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and deviation of each channel as the preprocessor of a network names them; 0 and 1 where it names none."""
     path = Path(name) / PREPROCESSOR
     if not Path(name).is_dir():
@@ -106,7 +109,7 @@ def _scaling(name: str, chosen: Mapping[str, str]) -> tuple[tuple[float, ...], t
         from huggingface_hub.errors import EntryNotFoundError
 
         try:
-            path = Path(hf_hub_download(name, PREPROCESSOR, **chosen))
+            path = Path(hf_hub_download(name, PREPROCESSOR, revision=revision))
         except EntryNotFoundError:
             return NO_MEAN, NO_STD
     if not path.is_file():
