@@ -60,8 +60,8 @@ class PairSet(ImageSet):
 
     def subset(self, indices: "Sequence[int] | np.ndarray") -> "PairSet":
         """Pairs made anew of the digits and the garments with these numbers."""
-        parts = (part.subset(indices) for part in (self.digits, self.garments))
-        return PairSet.of(*parts, self.sides, stream=self.stream, is_fixed=self.is_fixed, seed=self.seed)
+        digits, garments = self.digits.subset(indices), self.garments.subset(indices)
+        return PairSet.of(digits, garments, self.sides, stream=self.stream, is_fixed=self.is_fixed, seed=self.seed)
 
 
 def make_pairs(
