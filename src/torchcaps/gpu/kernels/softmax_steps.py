@@ -7,7 +7,9 @@ the routings.
 import triton
 import triton.language as tl
 
-DYNAMIC = tl.constexpr(0)  # the numbers of SoftmaxAlgorithm
+from torchcaps.gpu.kernels.tile import inverse, inverse_length
+
+DYNAMIC = tl.constexpr(0)  # the numbers of SoftmaxAlgorithm; max-min routing takes the steps of this one
 KMEANS_DOT = tl.constexpr(1)
 KMEANS_EUCLIDEAN = tl.constexpr(2)
 ENTROPY = tl.constexpr(3)
@@ -37,20 +39,8 @@ def add_chunks(values, place, inside, size, num_chunks, ACC: tl.constexpr):
 
 
 @triton.jit
-def _inverse(value, ACC: tl.constexpr, FLOAT32: tl.constexpr, FLOAT64: tl.constexpr):
-    """1 / value, 0 where the value is not above the bound of its type: there gradients would overflow."""
-    least = FLOAT64 if tl.float64 == ACC else FLOAT32
-    return tl.where(value > least, 1.0 / tl.where(value > least, value, 1.0), 0.0)
-
-
-@triton.jit
 def _inverse_mass(mass, ACC: tl.constexpr):
-    return _inverse(mass, ACC, 1e-30, 1e-290)
-
-
-@triton.jit
-def _inverse_length(length, ACC: tl.constexpr):
-    return _inverse(length, ACC, 1e-19, 1e-150)
+    return inverse(mass, ACC, 1e-30, 1e-290)
 
 
 @triton.jit
@@ -99,7 +89,7 @@ def finish_sums(
             if query is not None:
                 total += tl.load(query + place, mask=inside, other=0.0)
         elif ALGORITHM != KMEANS_EUCLIDEAN:
-            total *= (number(scale, ACC) * _inverse_length(_length(total), ACC))[:, None]
+            total *= (number(scale, ACC) * inverse_length(_length(total), ACC))[:, None]
         tl.store(next_query + place, total, mask=inside)
 
 
@@ -131,7 +121,7 @@ def finish_gradient(
         elif ALGORITHM == KMEANS_EUCLIDEAN:
             gradient *= 2.0 * number(scale, ACC)
         else:
-            unit = _inverse_length(_length(total), ACC)
+            unit = inverse_length(_length(total), ACC)
             direction = total * unit[:, None]
             along = tl.sum(direction * gradient, 1)
             gradient = (gradient - along[:, None] * direction) * (number(scale, ACC) * unit)[:, None]

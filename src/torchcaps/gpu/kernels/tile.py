@@ -113,8 +113,8 @@ def vector_places(rows, axes, SHAPE: tl.constexpr):
 
 @triton.jit
 def load_form(form, rows, axes, SHAPE: tl.constexpr):
-    """(centre, line, slope) as tiles (MT, JT, DP) and height (MT, JT); 0 for what the form does not have."""
-    centre, line, slope, height = 0.0, 0.0, 0.0, 0.0
+    """(centre, line, slope) as tiles (MT, JT, DP), height and price (MT, JT); 0 for what the form does not have."""
+    centre, line, slope, height, price = 0.0, 0.0, 0.0, 0.0, 0.0
     if form.line is not None or form.slope is not None:
         place, inside = vector_places(rows, axes, SHAPE)
         if form.centre is not None:
@@ -126,7 +126,10 @@ def load_form(form, rows, axes, SHAPE: tl.constexpr):
     if form.height is not None:
         place, inside = pair_places(rows[0], rows[3], axes, SHAPE)
         height = tl.load(form.height + place, mask=inside, other=0.0)
-    return centre, line, slope, height
+    if form.price is not None:
+        place, inside = pair_places(rows[0], rows[3], axes, SHAPE)
+        price = tl.load(form.price + place, mask=inside, other=0.0)
+    return centre, line, slope, height, price
 
 
 @triton.jit
@@ -179,18 +182,90 @@ def logits_of(form, tiles, vote, slot, exists, axes, SHAPE: tl.constexpr):
 
 
 @triton.jit
-def of_softmax(partition, slot, row, takes, axes, SHAPE: tl.constexpr):
-    """The number of the softmax that each pair of a slot belongs to: (MT, JT), or (MT, 1) where types share one."""
-    if partition.by_type is not None:
-        place, inside = pair_places(row, takes, axes, SHAPE)
-        return tl.load(partition.by_type + place, mask=inside, other=0.0)
-    elif partition.by_child is not None:
-        return tl.load(partition.by_child + row, mask=takes, other=0.0)[:, None]
-    else:
-        return tl.load(partition.by_slot + slot, mask=takes, other=0.0)[:, None]
+def worth_of(votes, n, axes, sizes, SHAPE: tl.constexpr):
+    """What it is worth to the parents of the tile to use the child in slot n: (1, JT)."""
+    place = n % sizes.types * SHAPE.J + axes[0]
+    return tl.load(votes.worth + place, mask=axes[1], other=0.0).to(SHAPE.ACC)[None, :]
 
 
 @triton.jit
-def couple(logits, log_partition, part):
-    """Couplings (MT, JT). Two kernels may round a logit in different ways; a share stays at most 1."""
-    return tl.where(part, tl.exp(tl.minimum(logits - log_partition, 0.0)), 0.0)
+def respond(votes, response, tiles, vote, n, axes, sizes, SHAPE: tl.constexpr):
+    """Gradients of the couplings of a slot: (MT, JT)."""
+    value = evaluate(response, tiles, vote)
+    if response.price is not None:
+        value += tiles[4] * worth_of(votes, n, axes, sizes, SHAPE)
+    return value
+
+
+@triton.jit
+def softmax_places(partition, slot, row, takes, axes, SHAPE: tl.constexpr):
+    """Where the number of the softmax stands that each pair of a slot belongs to, and whether there is one: (MT, JT)
+    each, or (MT, 1) where types share it."""
+    if partition.by_type is not None:
+        return pair_places(row, takes, axes, SHAPE)
+    elif partition.by_child is not None:
+        return row[:, None], takes[:, None]
+    else:
+        return slot[:, None], takes[:, None]
+
+
+@triton.jit
+def of_softmax(partition, at, SHAPE: tl.constexpr):
+    """The numbers at these places."""
+    if partition.by_type is not None:
+        return tl.load(partition.by_type + at[0], mask=at[1], other=0.0)
+    elif partition.by_child is not None:
+        return tl.load(partition.by_child + at[0], mask=at[1], other=0.0)
+    else:
+        return tl.load(partition.by_slot + at[0], mask=at[1], other=0.0)
+
+
+@triton.jit
+def couple(partition, logits, at, part, SHAPE: tl.constexpr):
+    """Couplings (MT, JT), shares of a softmax or places between the smallest and the largest logit.
+
+    Two kernels may round a logit in different ways; a coupling stays at most 1.
+    """
+    if partition.lower is None:
+        coupling = tl.exp(tl.minimum(logits - of_softmax(partition, at, SHAPE), 0.0))
+    else:
+        smallest = tl.load(partition.lower + at[0], mask=at[1], other=0.0)
+        inverse = inverse_spread(partition, at, SHAPE)
+        between = tl.minimum(tl.maximum((logits - smallest) * inverse, 0.0), 1.0)
+        coupling = tl.where(inverse > 0, between, 1.0)
+    return tl.where(part, coupling, 0.0)
+
+
+@triton.jit
+def inverse_spread(partition, at, SHAPE: tl.constexpr):
+    """1 / (largest - smallest logit), 0 where they are equal, or so near that gradients would overflow."""
+    spread = of_softmax(partition, at, SHAPE) - tl.load(partition.lower + at[0], mask=at[1], other=0.0)
+    return inverse_length(spread, SHAPE.ACC)
+
+
+@triton.jit
+def logit_gradient(partition, means, c, activation, to_coupling, at, window, axes, SHAPE: tl.constexpr):
+    """Gradients of the logits of a slot, from those of the couplings: (MT, JT). `c` has the activation in it."""
+    mean = of_softmax(means, at, SHAPE)
+    if partition.lower is None:
+        return c * (to_coupling - mean)
+    else:  # the part of the extremes goes to the first parent that has them
+        number = window[:, None] * SHAPE.J + axes[0][None, :]
+        largest = tl.load(partition.first_largest + at[0], mask=at[1], other=-1) == number
+        smallest = tl.load(partition.first_smallest + at[0], mask=at[1], other=-1) == number
+        lower = tl.load(means.lower + at[0], mask=at[1], other=0.0)
+        gradient = to_coupling - tl.where(largest, mean, 0.0) - tl.where(smallest, lower, 0.0)
+        return activation * inverse_spread(partition, at, SHAPE) * gradient
+
+
+@triton.jit
+def inverse(value, ACC: tl.constexpr, FLOAT32: tl.constexpr, FLOAT64: tl.constexpr):
+    """1 / value, 0 where the value is not above the bound of its type: there gradients would overflow."""
+    least = FLOAT64 if tl.float64 == ACC else FLOAT32
+    return tl.where(value > least, 1.0 / tl.where(value > least, value, 1.0), 0.0)
+
+
+@triton.jit
+def inverse_length(length, ACC: tl.constexpr):
+    """Of a length, or of a difference of logits."""
+    return inverse(length, ACC, 1e-19, 1e-150)
