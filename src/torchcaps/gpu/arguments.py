@@ -82,6 +82,28 @@ class Sums(NamedTuple):
     worth: Tensor | None = None
 
 
+class Gaussians(NamedTuple):
+    """Of an M-step, as its E-step reads them: slope = -1 / (2 variance) and height times the inverse temperature.
+
+    Shapes:
+        mass, height, logit: (M, J). mean, slope: (M, J, D)
+    """
+
+    mass: Tensor
+    height: Tensor
+    logit: Tensor
+    mean: Tensor
+    slope: Tensor
+
+
+class Arriving(NamedTuple):
+    """Gradients of what EM routings find, None for what nobody differentiates."""
+
+    mean: Tensor | None
+    activation: Tensor | None
+    logit: Tensor | None
+
+
 class Sizes(NamedTuple):
     """Numbers that may change from call to call without a new compilation.
 
