@@ -60,4 +60,4 @@ def test_refusals():
     half = DenseVotes(torch.zeros(1, 1, 2, dtype=torch.float64), torch.zeros(1, 1, 2, 2, dtype=torch.float64))
     assert why_not("triton", em_routing, conv_case().votes(), beta_a=0.0, beta_u=0.0) is None
     assert why_not("triton", dynamic_routing, half) is None
-    assert "no kernel for GPUs yet" in why_not("triton", vb_routing, conv_case().votes(), beta_a=0.0, beta_u=0.0)
+    assert why_not("triton", vb_routing, conv_case().votes(), beta_a=0.0, beta_u=0.0) is None
