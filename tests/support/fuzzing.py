@@ -4,8 +4,8 @@ A problem is drawn from its number alone, so that one that fails can be drawn ag
 
     PYTHONPATH=tests python -m support.fuzzing COUNT OUT.json [FIRST]
 
-With TRITON_INTERPRET=1 the kernels of GPUs answer, and problems that they do not take, or that have many slots, are left
-out: numbers go on until COUNT problems have been answered.
+With TRITON_INTERPRET=1 the kernels of GPUs answer. Problems that they do not take, or that have many slots, are left out:
+numbers go on until COUNT problems have been answered.
 """
 
 import json

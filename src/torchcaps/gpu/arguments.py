@@ -129,6 +129,8 @@ class Shape(NamedTuple):
         J: parents. R, K: rows of a pose, and entries of a row. E: entries of a row of a vote, so that D = R E.
         MT, JT: samples and parents in a tile. RP, EP: R and E as powers of two.
         ACC: the type in which everything is computed.
+        DOT: how products of tiles are rounded ("ieee", "tf32x3", "tf32"); "" for sums of products in registers.
+        KT: entries of a pose in a product of tiles.
     """
 
     J: Any
@@ -140,3 +142,5 @@ class Shape(NamedTuple):
     RP: Any
     EP: Any
     ACC: Any
+    DOT: Any
+    KT: Any

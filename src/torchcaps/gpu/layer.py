@@ -68,6 +68,7 @@ class Layer:
             partial=None if partial is None else partial.contiguous(),
             worth=None if worth is None else worth.contiguous(),
         )
+        self.dots = tiles.takes_dots(self.num_samples, votes.rows, self.inner, self.outer)
         self.tile = self._tile()
         self.num_blocks = -(-self.num_parents // self.tile.parents)
         num_tiles = -(-self.num_samples // self.tile.samples)
@@ -217,11 +218,18 @@ class Layer:
         return grid, num_rows, out.shape[1], slots, num_layers, columns, options
 
     def _tile(self, entries: int | None = None) -> Tile:
-        return choose_tile(self.num_samples, self.num_parents, self.votes.rows, self.outer, entries)
+        least = tiles.DOT_SAMPLES if self.dots else 1
+        return choose_tile(self.num_samples, self.num_parents, self.votes.rows, self.outer, entries, least)
 
     def _shape(self, tile: Tile) -> Shape:
         values = (self.num_parents, self.votes.rows, self.inner, self.outer, *tile[:4], TYPES[self.dtype])
-        return Shape(*map(constant, values))
+        dot = product_precision(self.votes.poses.dtype) if self.dots else ""
+        return Shape(*map(constant, (*values, dot, self.inner_tile)))
+
+    @property
+    def inner_tile(self) -> int:
+        """Entries of a pose in a product of tiles."""
+        return max(16, min(power_of_two(self.inner), tiles.LARGEST_INNER))
 
 
 class VoteGradients:
@@ -236,9 +244,12 @@ class VoteGradients:
     def __init__(self, layer: Layer, wanted: dict[str, Tensor], num_sums: int) -> None:
         self.layer, self.wanted, self.seen = layer, wanted, 0
         votes = layer.votes
-        entries = max(1, tiles.WEIGHT_ENTRIES // min(power_of_two(layer.inner), 64))
-        self.tile = layer._tile(min(entries, layer.tile.entries))
-        self.inner_tile = min(power_of_two(layer.inner), max(1, tiles.WEIGHT_ENTRIES // self.tile.entries))
+        if layer.dots:
+            self.tile, self.inner_tile = layer.tile, layer.inner_tile
+        else:
+            entries = max(1, tiles.WEIGHT_ENTRIES // min(power_of_two(layer.inner), 64))
+            self.tile = layer._tile(min(entries, layer.tile.entries))
+            self.inner_tile = min(power_of_two(layer.inner), max(1, tiles.WEIGHT_ENTRIES // self.tile.entries))
         num_blocks = -(-layer.num_parents // self.tile.parents) * -(-layer.inner // self.inner_tile)
         num_tiles = -(-layer.num_samples // self.tile.samples)
         steps = -(-layer.num_slots // layer.num_transforms) * num_tiles
@@ -312,6 +323,21 @@ class VoteGradients:
                 target.copy_(rooms.flatten(0, 1).sum(0))
 
 
+def product_precision(dtype: torch.dtype) -> str:
+    """How products of tiles are rounded: by torch's own setting for float32, exactly for the other types.
+
+    bfloat16 has fewer digits than tf32, so that its products are exact there.
+    """
+    if dtype == torch.bfloat16:
+        return "tf32"
+    if dtype == torch.float64:
+        return "ieee"
+    try:
+        return {"high": "tf32x3", "medium": "tf32"}.get(torch.get_float32_matmul_precision(), "ieee")
+    except RuntimeError:  # it was set by its newer name, which the function refuses to tell
+        return "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee"
+
+
 def constant(value: Any) -> Any:
     """What a compiler knows; the interpreter takes it as it is."""
     return value if interprets() else tl.constexpr(value)
@@ -323,7 +349,7 @@ def as_partition(values: Tensor, kind: Kind) -> Partition:
     if values.dim() == 4:
         values, rest["lower"], *firsts = values
         whole = {4: torch.int32, 8: torch.int64}[values.element_size()]
-        rest |= {name: first.view(whole) for name, first in zip(("first_smallest", "first_largest"), firsts, strict=True)}
+        rest["first_smallest"], rest["first_largest"] = (first.view(whole) for first in firsts)
     return Partition(**{"by_type" if kind.by_type else "by_child" if kind.by_child else "by_slot": values}, **rest)
 
 

@@ -7,7 +7,8 @@ form: slope = -T / (2 variance), height = T (ln a - sum_h ln(2 pi variance) / 2)
 import triton
 import triton.language as tl
 
-from torchcaps.gpu.kernels.softmax_steps import add_chunks, number, row_places
+from torchcaps.gpu.kernels.numbers import number
+from torchcaps.gpu.kernels.softmax_steps import add_chunks, row_places
 
 MDL = tl.constexpr(0)  # the numbers of EmMapping
 MIXING = tl.constexpr(1)

@@ -8,7 +8,8 @@ import triton
 import triton.language as tl
 
 from torchcaps.gpu.kernels.passes import program
-from torchcaps.gpu.kernels.tile import form_votes, load_form, logits_of, pair_places, seat
+from torchcaps.gpu.kernels.products import form_votes
+from torchcaps.gpu.kernels.tile import load_form, logits_of, pair_places, seat
 
 NOBODY = tl.constexpr(2147483647)
 

@@ -17,22 +17,25 @@ programs, so that there are no atomics and results repeat bit for bit. A kernel 
 import triton
 import triton.language as tl
 
+from torchcaps.gpu.kernels.couplings import couple, logit_gradient, softmax_places
+from torchcaps.gpu.kernels.products import (
+    add_weight_gradients,
+    empty_weight_gradients,
+    form_votes,
+    rows_of_weight_gradients,
+    store_pose_gradients,
+)
 from torchcaps.gpu.kernels.tile import (
     axes_at,
-    couple,
     derivative,
     deviation,
-    form_votes,
     load_form,
-    logit_gradient,
     logits_of,
     pair_places,
     respond,
     samples_at,
     seat,
-    softmax_places,
     vector_places,
-    weight_places,
     worth_of,
 )
 
@@ -209,14 +212,6 @@ def _slot_gradient(
 
 
 @triton.jit
-def _store_pose(to_vote, weight_at, weight_exists, out, inside, k, SHAPE: tl.constexpr):
-    """Gradient of entry k of every row of a pose: (MT, RP)."""
-    weight = tl.load(weight_at + k * SHAPE.E, mask=weight_exists, other=0.0).to(SHAPE.ACC)
-    product = tl.sum(to_vote * weight[None, :, :], 1)
-    tl.store(out + k, tl.sum(tl.reshape(product, (SHAPE.MT, SHAPE.RP, SHAPE.EP)), 2), mask=inside)
-
-
-@triton.jit
 def gradients(
     votes, form, response, partitions, means, out, pose_out, logit_out, worth_out, sizes,
     FLOWS: tl.constexpr, SHAPE: tl.constexpr,
@@ -243,17 +238,8 @@ def gradients(
             if out.second is not None:
                 squares += weighted * deviation(form, tiles, vote)
         if pose_out is not None:
-            weight_at, weight_exists = weight_places(votes, n, axes, SHAPE)
-            r = tl.arange(0, SHAPE.RP)
-            at = (tl.cast(tl.program_id(2), tl.int64) * sizes.samples + rows[0]) * sizes.slots + n
-            pose_at = pose_out + ((at * (SHAPE.R * SHAPE.K))[:, None] + (r * SHAPE.K)[None, :])
-            inside = rows[3][:, None] & (r < SHAPE.R)[None, :]
-            if SHAPE.K <= 16:
-                for k in tl.static_range(SHAPE.K):
-                    _store_pose(to_vote, weight_at, weight_exists, pose_at, inside, k, SHAPE)
-            else:
-                for k in range(SHAPE.K):
-                    _store_pose(to_vote, weight_at, weight_exists, pose_at, inside, k, SHAPE)
+            number = (tl.cast(tl.program_id(2), tl.int64) * sizes.samples + rows[0]) * sizes.slots + n
+            store_pose_gradients(to_vote, votes, n, number, rows[3], axes, pose_out, SHAPE)
         if logit_out is not None:
             at, exists = pair_places(rows[0] * sizes.slots + n, rows[3], axes, SHAPE)
             tl.store(logit_out + at, g, mask=exists)
@@ -287,8 +273,8 @@ def weight_gradients(
     num_blocks = (SHAPE.J + SHAPE.JT - 1) // SHAPE.JT
     axes = axes_at(votes, tl.program_id(2) % num_blocks * SHAPE.JT, SHAPE)
     k = tl.program_id(2) // num_blocks * KT + tl.arange(0, KT)
-    j, parents, r, h, inside = axes[0], axes[1], axes[3], axes[5], axes[6]
-    to_weight = tl.zeros((SHAPE.JT, SHAPE.RP * SHAPE.EP, KT), SHAPE.ACC)
+    j, parents, h, inside = axes[0], axes[1], axes[5], axes[6]
+    to_weight = empty_weight_gradients(KT, SHAPE)
     to_bias = tl.zeros((SHAPE.JT, SHAPE.RP * SHAPE.EP), SHAPE.ACC)
     if slot_start is None:
         begin, count = transform, 1
@@ -310,15 +296,12 @@ def weight_gradients(
             votes, form, response, tiles, response_tiles, partitions, means, rows, n, axes, sizes, FLOWS, SHAPE
         )
         if weight_out is not None:
-            place = (row * (SHAPE.R * SHAPE.K))[:, None, None] + (r * SHAPE.K)[None, :, None] + k[None, None, :]
-            real = takes[:, None, None] & inside[None, :, None] & (k < SHAPE.K)[None, None, :]
-            pose = tl.load(votes.poses + place, mask=real, other=0.0).to(SHAPE.ACC)
-            to_weight += tl.sum(to_vote[:, :, :, None] * pose[:, None, :, :], 0)
+            to_weight = add_weight_gradients(to_weight, to_vote, votes, row, takes, axes, k, SHAPE)
         if bias_out is not None:
             to_bias += tl.sum(to_vote, 0)
     corner = (tl.cast(chunk, tl.int64) * num_transforms + transform) * SHAPE.J + j
     if weight_out is not None:
-        to_weight = tl.sum(tl.reshape(to_weight, (SHAPE.JT, SHAPE.RP, SHAPE.EP, KT)), 1)
+        to_weight = rows_of_weight_gradients(to_weight, KT, SHAPE)
         e = tl.arange(0, SHAPE.EP)
         place = (corner * (SHAPE.K * SHAPE.E))[:, None, None] + e[None, :, None] + k[None, None, :] * SHAPE.E
         real = parents[:, None, None] & (e < SHAPE.E)[None, :, None] & (k < SHAPE.K)[None, None, :]

@@ -9,7 +9,8 @@ import triton.language as tl
 
 from torchcaps.gpu.kernels.digamma import digamma, sum_of_halves
 from torchcaps.gpu.kernels.em_steps import LOG_2PI, from_logits, log_sigmoid, merge, sum_of_logarithms
-from torchcaps.gpu.kernels.softmax_steps import number, row_places
+from torchcaps.gpu.kernels.numbers import number
+from torchcaps.gpu.kernels.softmax_steps import row_places
 
 
 @triton.jit
@@ -36,7 +37,8 @@ def weigh(
 ):  # fmt: skip
     """Heights and logits. total: of alpha, over those that share mixing weights, for each row."""
     row, exists, _, _ = row_places(num_rows, D, RT, DP)
-    m, half_log_precision = tl.load(mass + row, mask=exists, other=1.0), tl.load(partial_height + row, mask=exists, other=0.0)
+    m = tl.load(mass + row, mask=exists, other=1.0)
+    half_log_precision = tl.load(partial_height + row, mask=exists, other=0.0)
     share, _ = digamma(m + number(prior[0], ACC), ACC)
     psi, _ = digamma(tl.load(total + row, mask=exists, other=1.0), ACC)
     share -= psi
