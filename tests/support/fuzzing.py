@@ -4,8 +4,8 @@ A problem is drawn from its number alone, so that one that fails can be drawn ag
 
     PYTHONPATH=tests python -m support.fuzzing COUNT OUT.json [FIRST]
 
-With TRITON_INTERPRET=1 the kernels of GPUs answer. Problems that they do not take, or that have many slots, are left out:
-numbers go on until COUNT problems have been answered.
+With TRITON_INTERPRET=1 the kernels of GPUs answer. Problems that they do not take, or that have many slots, are left
+out: numbers go on until COUNT problems have been answered.
 """
 
 import json
@@ -448,8 +448,9 @@ def main() -> None:
         if interpreted and not is_for_interpreter(problem):
             continue
         try:
-            with (nan_in_new_memory() if interpreted else nullcontext()), (
-                with_tiles(number) if interpreted else nullcontext()
+            with (
+                nan_in_new_memory() if interpreted else nullcontext(),
+                with_tiles(number) if interpreted else nullcontext(),
             ):
                 wrong, backends = check(problem)
         except Exception as error:  # a crash is a finding, the others are checked all the same

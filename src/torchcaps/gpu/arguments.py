@@ -53,9 +53,9 @@ class Form(NamedTuple):
 class Partition(NamedTuple):
     """Numbers of each softmax, in the field that says whose: a slot's, a child's, or that of a child and a type.
 
-    They are log-partitions, or on the way back means. Max-min couplings have the largest logit there, or what it gets on
-    the way back; `lower` has the same of the smallest, and two more fields tell the first parents that have these logits,
-    by their numbers s J + j.
+    They are log-partitions, or on the way back means. Max-min couplings have the largest logit there, or what it gets
+    on the way back; `lower` has the same of the smallest. Two more fields tell the first parents that have these
+    logits, by their numbers s J + j.
 
     Shapes:
         by_slot: (M, N). by_child: (B, I). by_type: (B, I, J). The others: like the one of these that is there

@@ -157,8 +157,9 @@ class Layer:
         self.fold(slots, means, by_child=kind.by_child)
         found = as_partition(means, kind)
         if lower is not None:
-            found = found._replace(lower=self.new(*means.shape))
-            self.fold(lower, found.lower, by_child=kind.by_child)
+            of_lower = self.new(*means.shape)
+            self.fold(lower, of_lower, by_child=kind.by_child)
+            found = found._replace(lower=of_lower)
         if kind.by_child or self.votes.child is None:
             return found, means.sum(-1)
         of_children = self.new(self.batch_size, self.num_children, 1)

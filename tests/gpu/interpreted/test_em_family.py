@@ -48,6 +48,14 @@ def test_priors(options):
     assert_right(vb_routing, case, **learned("vb", case), num_iterations=2, **options)
 
 
+@pytest.mark.parametrize("name", ROUTINGS)
+def test_parents_that_nobody_chooses(name):
+    """Their sums are divided by the least mass, to all its digits."""
+    case = conv1d()
+    case.leaves["activations"].zero_()
+    assert_right(ROUTINGS[name], case, **learned(name, case), **iterations(name, 1))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", ROUTINGS)
 def test_smaller_types(name, dtype):

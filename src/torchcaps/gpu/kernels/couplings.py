@@ -1,4 +1,4 @@
-"""From logits to couplings, and from gradients of couplings to those of logits: a softmax, or places between extremes."""
+"""From logits to couplings (a softmax, or places between extremes), and from their gradients to those of logits."""
 
 import triton
 import triton.language as tl

@@ -8,7 +8,7 @@ import triton.language as tl
 def digamma(x, ACC: tl.constexpr):
     """(psi(x), psi'(x)): psi(x) = psi(x + 10) - sum of 1 / (x + k), k < 10.
 
-    Beyond 10 the asymptotic series, whose terms are those of Bernoulli's numbers, is exact to the last digit of 64 bits.
+    Beyond 10 the asymptotic series, whose terms are those of Bernoulli's numbers, is exact to the last of 64 bits.
     """
     value, slope = tl.zeros(x.shape, ACC), tl.zeros(x.shape, ACC)
     for k in tl.static_range(10):

@@ -32,6 +32,12 @@ def _mass_scale(mass_scale, row, exists, parents_of_example):
 
 
 @triton.jit
+def divisor_of(mass, ACC: tl.constexpr):
+    """max(mass, LEAST_MASS), with all digits of the latter: `tl.maximum` makes a number of Python one of 32 bits."""
+    return tl.maximum(mass, tl.full((1,), LEAST_MASS, ACC))
+
+
+@triton.jit
 def merge(sums, row, exists, place, inside, num_rows, num_chunks, D: tl.constexpr, ACC: tl.constexpr):
     """Mass, mean and squared deviations of all chunks (Chan's rule)."""
     mass = tl.zeros(row.shape, ACC)
@@ -65,7 +71,7 @@ def finish_m_step(
     row, exists, place, inside = row_places(num_rows, D, RT, DP)
     mass, centre, square = merge(sums, row, exists, place, inside, num_rows, num_chunks, D, ACC)
     # below the least mass the divisor is a constant, and the mean is drawn towards 0
-    divisor = tl.maximum(mass, LEAST_MASS)
+    divisor = divisor_of(mass, ACC)
     mean = centre * (mass / divisor)[:, None]
     lag = number(damping, ACC)
     mean *= 1.0 - lag
@@ -167,7 +173,7 @@ def finish_gradient(
             tl.store(to_beta_u + row, -gamma, mask=exists)
             to_variance -= 0.5 * gamma[:, None] * precision
         tl.store(to_beta_a + row, sharp * to_z, mask=exists)
-    enough, divisor = (m >= LEAST_MASS)[:, None], tl.maximum(m, LEAST_MASS)[:, None]
+    enough, divisor = (m >= LEAST_MASS)[:, None], divisor_of(m, ACC)[:, None]
     behind = tl.zeros((RT, DP), ACC)  # the undamped mean minus this one
     if to_old is not None:
         behind = mu

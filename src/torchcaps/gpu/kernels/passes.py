@@ -217,8 +217,9 @@ def gradients(
     FLOWS: tl.constexpr, SHAPE: tl.constexpr,
 ):  # fmt: skip
     """Of one weighted sum. Sums over a chunk of slots of g (chunks, M, J), g d and g d^2 (chunks, M, J, D), d measured
-    from the centre of the logits; gradients of the poses in the slots (blocks of parents, M, N, R K), g itself (M, N, J),
-    and that of what children are worth, from the samples of each tile (tiles, N, J). What is None is not asked for."""
+    from the centre of the logits; gradients of the poses in the slots (blocks of parents, M, N, R K), g itself
+    (M, N, J), and that of what children are worth, from the samples of each tile (tiles, N, J). What is None is not
+    asked for."""
     rows, start, end, axes = program(votes, sizes, SHAPE)
     tiles = load_form(form, rows, axes, SHAPE)
     response_tiles = load_form(response, rows, axes, SHAPE)

@@ -1,7 +1,8 @@
 """The products of a layer: votes of a slot, and the gradients of poses and of transformations.
 
-Two ways lead to the same numbers. Sums of products in registers serve every size. A product of tiles (DOT, see
-`torchcaps.gpu.tiles`) is what tensor cores take: 16 samples or more, whose poses are vectors of about 16 entries or more.
+Two ways lead to the same numbers. Sums of products in registers serve every size. Products of tiles (DOT) are what
+tensor cores take, where `torchcaps.gpu.tiles.takes_dots`. Entries of votes are their rows: there are more of them than
+of samples, and warps share rows.
 """
 
 import triton
@@ -70,8 +71,8 @@ def _dot_votes(votes, row, takes, n, axes, SHAPE: tl.constexpr):
     total = tl.zeros((SHAPE.JT * SHAPE.EP, SHAPE.MT), SHAPE.ACC)
     for start in tl.static_range(0, SHAPE.K, SHAPE.KT):
         k = start + tl.arange(0, SHAPE.KT)
-        pose, weight = tl.trans(pose_tile(votes, row, takes, k, SHAPE)), tl.trans(_weight_tile(votes, n, axes, k, SHAPE))
-        total = tl.dot(weight, pose, total, input_precision=SHAPE.DOT, out_dtype=SHAPE.ACC)
+        pose, weight = pose_tile(votes, row, takes, k, SHAPE), _weight_tile(votes, n, axes, k, SHAPE)
+        total = tl.dot(tl.trans(weight), tl.trans(pose), total, input_precision=SHAPE.DOT, out_dtype=SHAPE.ACC)
     return tl.reshape(tl.trans(total), (SHAPE.MT, SHAPE.JT, SHAPE.EP))
 
 

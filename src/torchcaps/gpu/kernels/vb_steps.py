@@ -1,7 +1,7 @@
-"""From the sums of an M-step to the posteriors of variational routing, and back; rows are pairs of a sample and a parent.
+"""From the sums of an M-step to the posteriors of variational routing, and back.
 
-Derivations are in the README of the routing. An E-step reads a posterior as a Gaussian with the mean M, the variance
-P / nu, and the rest, a function of masses alone, as the logarithm of its weight.
+Rows are pairs of a sample and a parent. Derivations are in the README of the routing. An E-step reads a posterior as a
+Gaussian with the mean M, the variance P / nu, and the rest, a function of masses alone, as the logarithm of its weight.
 """
 
 import triton
