@@ -261,7 +261,8 @@ class _Solution:
             to_logit += arrived.activation * kept.logit.sigmoid() * (-kept.logit).sigmoid()
         if arrived.logit is not None:
             to_logit += arrived.logit
-        assert self.beta_a is not None and self.beta_u is not None
+        assert self.beta_a is not None
+        assert self.beta_u is not None
         return (kept.logit - self.beta_a + self.beta_u) * to_logit
 
     def _shared(self, kept: Gaussians, sums: Tensor | None, grad_activations: Tensor | None, t: int) -> Tensor | None:

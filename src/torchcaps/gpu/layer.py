@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 import triton.language as tl
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from torchcaps.gpu import tiles
 from torchcaps.gpu.arguments import Form, Partition, Shape, Sizes, Sums, Votes
@@ -16,6 +17,7 @@ from torchcaps.gpu.launch import launch
 from torchcaps.gpu.state import Kind, working_type
 from torchcaps.gpu.tiles import Tile, choose_tile, cut, power_of_two
 from torchcaps.routing.ops.bodies import interprets
+from torchcaps.routing.ops.tables import may_keep
 from torchcaps.routing.ops.votes import KernelVotes
 
 TYPES = {torch.float32: tl.float32, torch.float64: tl.float64}
@@ -30,11 +32,23 @@ class Slots(NamedTuple):
 
     @staticmethod
     def of(owner: Tensor, num_owners: int) -> "Slots":
-        """From the owner of each slot, without reading anything back."""
+        """From the owner of each slot, without reading anything back; once for a table that is kept."""
+        if not may_keep(owner.device):
+            return Slots._of(owner, num_owners)
+        if owner not in kept_slots:
+            with torch.inference_mode(False):
+                kept_slots[owner] = Slots._of(owner, num_owners)
+        return kept_slots[owner]
+
+    @staticmethod
+    def _of(owner: Tensor, num_owners: int) -> "Slots":
         flat = owner.flatten()
         order = flat.argsort(stable=True)
         start = torch.searchsorted(flat[order], torch.arange(num_owners + 1, dtype=flat.dtype, device=flat.device))
         return Slots(start.to(torch.int32), order.to(torch.int32))
+
+
+kept_slots = WeakTensorKeyDictionary()  # of tables of children and of transformations
 
 
 class Layer:
