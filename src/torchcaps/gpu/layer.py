@@ -343,10 +343,10 @@ def product_precision(dtype: torch.dtype) -> str:
 
     bfloat16 has fewer digits than tf32, so that its products are exact there.
     """
+    if dtype == torch.float64 or torch.version.hip is not None:  # AMD's units multiply float32 as it is
+        return "ieee"
     if dtype == torch.bfloat16:
         return "tf32"
-    if dtype == torch.float64:
-        return "ieee"
     try:
         return {"high": "tf32x3", "medium": "tf32"}.get(torch.get_float32_matmul_precision(), "ieee")
     except RuntimeError:  # it was set by its newer name, which the function refuses to tell
