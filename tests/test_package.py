@@ -33,6 +33,7 @@ FLOORS = {
     "doctor": 7,
     "routing": 4,
     "nn": 5,
+    "encoders": 5.5,
     "models": 6,
     "data": 6,
     "predictor": 7,

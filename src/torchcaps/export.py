@@ -168,9 +168,10 @@ def export_model(
 
 def _without_decoder(model: Model) -> Model:
     """A copy on the CPU that computes probabilities and nothing else."""
-    copied = deepcopy(model).cpu().requires_grad_(False)
+    copied = deepcopy(model).cpu().requires_grad_(False).eval()
     if getattr(copied, "decoder", None) is not None:
         setattr(copied, "decoder", None)  # noqa: B010 (not every model has one)
+    copied.make_whole()
     return copied
 
 

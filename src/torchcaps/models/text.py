@@ -34,18 +34,18 @@ class TextBranch(nn.Module):
 
     Args:
         ngrams: from words to the first capsules.
-        windows: routes the n-grams of a window, window by window.
+        windows: routes the n-grams of a window, window by window; None leaves that out.
         classes: routes the capsules of all windows to the classes.
     """
 
-    def __init__(self, ngrams: NgramCaps, windows: ConvCaps1d, classes: ClassCaps) -> None:
+    def __init__(self, ngrams: NgramCaps, windows: ConvCaps1d | None, classes: ClassCaps) -> None:
         super().__init__()
         self.ngrams, self.windows, self.classes = ngrams, windows, classes
 
     @property
     def num_words(self) -> int:
         """Words that a window covers."""
-        return self.ngrams.ngram_size + self.windows.kernel_size[0] - 1
+        return self.ngrams.ngram_size + (0 if self.windows is None else self.windows.kernel_size[0] - 1)
 
     def route(self, words_BTE: Tensor, lengths_B: Tensor, *, return_trace: bool = False) -> dict[str, RoutingResult]:
         """How n-grams were routed to windows, and these to classes.
@@ -53,10 +53,13 @@ class TextBranch(nn.Module):
         Shapes:
             words: (B, T, E); lengths: (B,); results: windows (B, T - K1 - K2 + 2, D, d), classes (B, J, d)
         """
-        ngrams = self.ngrams(words_BTE)
-        windows = self.windows.route(ngrams, mask=self.ngram_mask(lengths_B, ngrams.poses), return_trace=return_trace)
-        evidence, mask = self.evidence(windows.capsules, lengths_B)
-        return {"windows": windows, "classes": self.classes.route(evidence, mask=mask, return_trace=return_trace)}
+        capsules, results = self.ngrams(words_BTE), {}
+        if self.windows is not None:
+            mask = self.ngram_mask(lengths_B, capsules.poses)
+            results["windows"] = self.windows.route(capsules, mask=mask, return_trace=return_trace)
+            capsules = results["windows"].capsules
+        evidence, mask = self.evidence(capsules, lengths_B)
+        return results | {"classes": self.classes.route(evidence, mask=mask, return_trace=return_trace)}
 
     def ngram_mask(self, lengths_B: Tensor, ngrams: Tensor) -> Tensor:
         """Which n-grams lie within their text: (B, positions)."""
@@ -79,15 +82,14 @@ class TextCapsules(TextModel):
     fewer and smaller capsules and windows of one n-gram were better on the validation parts of TREC and MR, and faster.
 
     Args:
-        num_tokens, num_classes, multi_label, embedding_size, word_dropout, embedding_rate, word_evidence,
-            pair_evidence, edges: see TextModel.
+        word_dropout, **text_options: see TextModel.
         context: features of an LSTM, in each direction, that every word is given beside its vector; 0 for none. The
             words that reasons then name are the places where it says something, which may be what it read elsewhere.
         ngram_sizes: K1 of each branch.
         channels: B, features of an n-gram.
         types: (C, D), capsule types of n-grams and of windows.
         pose_size: d.
-        window: K2, n-grams of a window.
+        window: K2, n-grams of a window; 0: n-grams vote for the classes themselves.
         sharing: "full" (one transformation per place in the window and type) or "shared" (one per parent type).
         routing, routing_options: of windows and classes.
         noise_class: one more class, outside loss and answer, that may catch words which say nothing.
@@ -100,15 +102,7 @@ class TextCapsules(TextModel):
     def __init__(
         self,
         *,
-        num_tokens: int,
-        num_classes: int,
-        multi_label: bool = False,
-        embedding_size: int = 100,
         word_dropout: float = 0.2,
-        embedding_rate: float = 1.0,
-        word_evidence: bool = False,
-        pair_evidence: int = 0,
-        edges: int = 0,
         context: int = 0,
         ngram_sizes: tuple[int, ...],
         channels: int = 128,
@@ -122,17 +116,10 @@ class TextCapsules(TextModel):
         leaky: bool = False,
         partial: bool = False,
         amend: bool = False,
+        **text_options: Any,
     ) -> None:
         super().__init__(
-            num_tokens=num_tokens,
-            num_classes=num_classes,
-            multi_label=multi_label,
-            embedding_size=embedding_size,
             word_dropout=word_dropout,
-            embedding_rate=embedding_rate,
-            word_evidence=word_evidence,
-            pair_evidence=pair_evidence,
-            edges=edges,
             context=context,
             ngram_sizes=list(ngram_sizes),
             channels=channels,
@@ -146,6 +133,7 @@ class TextCapsules(TextModel):
             leaky=leaky,
             partial=partial,
             amend=amend,
+            **text_options,
         )
         if not ngram_sizes:
             raise ValueError("ngram_sizes must name at least one size, such as (3,)")
@@ -153,6 +141,8 @@ class TextCapsules(TextModel):
         options = (routing_options or {}) | switches
         window_options = options | ({"partial": PARTIAL_SHARE} if partial else {})
         ngram_types, window_types = types
+        has_windows = check_count("window", window, least=0) > 0
+        class_children = window_types if has_windows else ngram_types
         self.context = TextLSTM(self.word_size, context) if check_count("context", context, least=0) else None
         branches = [
             TextBranch(
@@ -168,10 +158,12 @@ class TextCapsules(TextModel):
                     sharing=sharing,
                     weight_std=0.3,
                     routing=create_routing(routing, **window_options),
-                ),
+                )
+                if has_windows
+                else None,
                 ClassCaps(
-                    window_types,
-                    num_classes + noise_class,
+                    class_children,
+                    self.num_classes + noise_class,
                     pose_size,
                     pose_size,
                     sharing=sharing,
@@ -183,7 +175,7 @@ class TextCapsules(TextModel):
         ]
         self.branches = nn.ModuleList(branches)
         self.learning_rates |= {f"branches.{name}": RATE for name, _ in self.branches.named_parameters()}
-        self.default_loss = "margin" if multi_label else "cross_entropy"
+        self.default_loss = "margin" if self.multi_label else "cross_entropy"
         self.least_length = max(branch.num_words for branch in branches)
 
     def embed(self, tokens: Tensor, classes: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -251,3 +243,29 @@ class TextCapsuleB(TextCapsules):
     @takes_old_name
     def __init__(self, *, ngram_sizes: tuple[int, ...] = (3, 4, 5), **options: Any) -> None:
         super().__init__(ngram_sizes=ngram_sizes, **options)
+
+
+@register_model("text-capsules")
+class TokenCapsules(TextCapsules):
+    """Capsules of single tokens that vote for the classes with shared transformations; made for pretrained encoders.
+
+    Example:
+        >>> model = TokenCapsules(num_tokens=50, num_classes=2)
+        >>> model(torch.randint(1, 50, (4, 9))).scores.shape
+        torch.Size([4, 2])
+    """
+
+    @takes_old_name
+    def __init__(
+        self,
+        *,
+        ngram_sizes: tuple[int, ...] = (1,),
+        types: tuple[int, int] = (8, 8),
+        pose_size: int = 16,
+        window: int = 0,
+        sharing: str = "shared",
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            ngram_sizes=ngram_sizes, types=types, pose_size=pose_size, window=window, sharing=sharing, **options
+        )

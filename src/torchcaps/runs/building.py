@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from torchcaps.data import DataSet
 from torchcaps.inputs.histories import HistoryEncoding
@@ -12,7 +13,15 @@ from torchcaps.runs.configuration import RunConfig
 from torchcaps.training.recommend import new_recommender
 from torchcaps.training.text import new_text_model
 
-FROM_DATA = {"image_shape", "num_classes", "num_tokens", "multi_label", "num_features", "features_per_item"}
+FROM_DATA = {
+    "image_shape",
+    "num_classes",
+    "num_tokens",
+    "multi_label",
+    "num_features",
+    "features_per_item",
+    "encoder_files",
+}
 
 
 def new_model(config: RunConfig, data: DataSet) -> Model:
@@ -47,7 +56,7 @@ def _image_model(name: str, config: RunConfig, data: DataSet) -> Model:
     return model
 
 
-def _text_model(name: str, config: RunConfig, data: DataSet) -> Model:
+def _text_model(name: str | None, config: RunConfig, data: DataSet) -> Model:
     return new_text_model(
         name,
         data.train.inputs,
@@ -68,19 +77,19 @@ class Kind:
     """What a run does for one kind of data.
 
     Attributes:
-        model: the model that is taken when none is named.
+        model: the model that is taken when none is named; None where it depends on more.
         options: those of a run that are about this kind alone.
         build: makes the model.
     """
 
-    model: str
+    model: str | None
     options: tuple[str, ...]
-    build: Callable[[str, RunConfig, DataSet], Model]
+    build: Callable[[Any, RunConfig, DataSet], Model]
 
 
 KINDS = {
     Preprocessing.kind: Kind("capsnet-small", ("image_size", "scaling"), _image_model),
-    TextEncoding.kind: Kind("text-capsule-a", ("text",), _text_model),
+    TextEncoding.kind: Kind(None, ("text",), _text_model),
     HistoryEncoding.kind: Kind("mind", ("interactions",), _recommender),
 }
 
