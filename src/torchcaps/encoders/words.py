@@ -12,6 +12,8 @@ from torchcaps.inputs.tokens import PAD
 
 OVERLAP = 4  # a quarter of a part is read in the next one, too
 BATCH = 32  # texts that are read at once where vectors are made beforehand
+NUM_SAMPLED = 512  # training texts whose vectors are standardised by
+LEAST_VARIANCE = 1e-6
 BLOCK = 2**25  # entries of the vectors that are kept in one file
 
 
@@ -21,6 +23,9 @@ class EncoderWords(nn.Module):
     A text of T sub-words that is longer than the encoder reads at once, L, is read in parts that begin every
     :math:`S = L - \lfloor L / 4 \rfloor` sub-words; a sub-word's vector comes from the part in whose middle it is
     nearer. How a text is cut depends on its own length alone.
+
+    All vectors of an encoder have much in common, which says nothing, and some entries that are far larger than others:
+    they are standardised, entry by entry, with mean and deviation of the vectors of training texts (`settle`).
 
     Frozen, the encoder is no part of the model: it is loaded from its folder when it is first needed, all models of
     a process share it, and its vectors are rounded to 16 bits, whether they were kept or not. Fine-tuned, its weights
@@ -36,12 +41,15 @@ class EncoderWords(nn.Module):
         tokens: (B, T) int64, 0 is padding -> vectors (B, T, E), of padding 0, and of the first special token (B, E)
     """
 
-    like: Tensor
+    mean: Tensor
+    deviation: Tensor
 
     def __init__(self, name: str, files: EncoderFiles, *, fine_tune: bool = False, save_memory: bool = False) -> None:
         super().__init__()
         self.name, self.files, self.fine_tune, self.keeps = name, files, fine_tune, False
-        self.register_buffer("like", torch.zeros(()), persistent=False)  # knows device and type, as weights would
+        # of the vectors of words, and of the first special token
+        self.register_buffer("mean", torch.zeros(2, files.size))
+        self.register_buffer("deviation", torch.ones(2, files.size))
         self.transformer = new_transformer(files.transformer) if fine_tune else None
         if save_memory and self.transformer is not None:
             switch_on = getattr(self.transformer, "activation_checkpointing_enable", None)  # the name of transformers 5
@@ -65,8 +73,32 @@ class EncoderWords(nn.Module):
             vectors = self._kept(tokens)
         else:
             vectors = self._frozen(tokens)
-        vectors = vectors.to(self.like.dtype)
-        return vectors[:, 1:], vectors[:, 0]
+        vectors = vectors.to(self.mean.dtype)
+        words = (vectors[:, 1:] - self.mean[0]) / self.deviation[0]
+        return words.masked_fill((tokens == PAD)[..., None], 0), (vectors[:, 0] - self.mean[1]) / self.deviation[1]
+
+    @torch.no_grad()
+    def settle(self, rows: Sequence[np.ndarray]) -> None:
+        """Standardise vectors from now on by those of some of these texts."""
+        chosen = [rows[index] for index in np.linspace(0, len(rows) - 1, min(len(rows), NUM_SAMPLED)).astype(int)]
+        sums = torch.zeros(2, 2, self.files.size, dtype=torch.float64, device=self.mean.device)
+        counts = torch.zeros(2, 1, dtype=torch.float64, device=self.mean.device)
+        was_training = self.training
+        self.eval()
+        self.mean.zero_()
+        self.deviation.fill_(1.0)
+        for start in range(0, len(chosen), BATCH):
+            part = chosen[start : start + BATCH]
+            tokens = _padded(part).to(self.mean.device)
+            words, first = self(tokens)
+            for kind, vectors in enumerate((words[tokens != PAD], first)):
+                sums[0, kind] += vectors.double().sum(0)
+                sums[1, kind] += vectors.double().square().sum(0)
+                counts[kind] += len(vectors)
+        mean = sums[0] / counts
+        self.mean.copy_(mean)
+        self.deviation.copy_((sums[1] / counts - mean.square()).clamp_min(LEAST_VARIANCE).sqrt())
+        self.train(was_training)
 
     @torch.no_grad()
     def keep(self, rows: Sequence[np.ndarray]) -> None:
@@ -147,7 +179,7 @@ class EncoderWords(nn.Module):
                 f"the encoder {self.name} has other weights than the one that the model was trained with; put the old "
                 "one back, or train the model anew"
             )
-        return transformer.to(self.like.device)
+        return transformer.to(self.mean.device)
 
     @torch.no_grad()
     def _frozen(self, tokens: Tensor) -> Tensor:
@@ -157,8 +189,7 @@ class EncoderWords(nn.Module):
 
     def _compute(self, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Vectors of texts, one array each: (1 + T, E)."""
-        tokens = nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True)
-        vectors = self._frozen(tokens.to(self.like.device)).cpu().half().numpy()
+        vectors = self._frozen(_padded(rows).to(self.mean.device)).cpu().half().numpy()
         return [each[: 1 + len(row)] for each, row in zip(vectors, rows, strict=True)]
 
     def _kept(self, tokens: Tensor) -> Tensor:
@@ -181,3 +212,7 @@ class EncoderWords(nn.Module):
 
     def extra_repr(self) -> str:
         return f"name={self.name!r}, fine_tune={self.fine_tune}"
+
+
+def _padded(rows: Sequence[np.ndarray]) -> Tensor:
+    return nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in rows], batch_first=True)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, length
-from torchcaps.checks import check_count
+from torchcaps.checks import check_count, check_positive
 from torchcaps.models.base import ModelOutput
 from torchcaps.models.registry import register_model
 from torchcaps.models.text_base import TextModel
@@ -21,6 +21,8 @@ PARTIAL_SHARE = 0.5
 # every class fully active from the start and moves by its whole length in one step of the optimiser (tried: it learns
 # nothing).
 EVIDENCE = 20.0
+# Vectors of an encoder are long: with 20 all classes are fully active after some steps, and nothing more is learned.
+EVIDENCE_OF_TOKENS = 2.0
 # Capsules learn at a multiple of the learning rate: their lengths are squashed and their votes averaged, so that little
 # of a gradient arrives. (Tried on TREC: six epochs at 0.002 give 70 % on validation, at 0.008 79 %.)
 RATE = 3.0
@@ -36,10 +38,14 @@ class TextBranch(nn.Module):
         ngrams: from words to the first capsules.
         windows: routes the n-grams of a window, window by window; None leaves that out.
         classes: routes the capsules of all windows to the classes.
+        evidence: the pose of a class is this times the mean of the votes for it.
     """
 
-    def __init__(self, ngrams: NgramCaps, windows: ConvCaps1d | None, classes: ClassCaps) -> None:
+    def __init__(
+        self, ngrams: NgramCaps, windows: ConvCaps1d | None, classes: ClassCaps, evidence: float = EVIDENCE
+    ) -> None:
         super().__init__()
+        self.strength = evidence
         self.ngrams, self.windows, self.classes = ngrams, windows, classes
 
     @property
@@ -71,7 +77,7 @@ class TextBranch(nn.Module):
         if self.classes.routing.parents_are_means:
             return windows, mask_BT
         num_capsules_B = mask_BT.sum(1) * windows.poses.shape[2]
-        scale_B111 = (EVIDENCE / num_capsules_B)[:, None, None, None].to(windows.poses.dtype)
+        scale_B111 = (self.strength / num_capsules_B)[:, None, None, None].to(windows.poses.dtype)
         return Capsules(windows.poses * scale_B111, windows.activations), mask_BT
 
 
@@ -90,6 +96,7 @@ class TextCapsules(TextModel):
         types: (C, D), capsule types of n-grams and of windows.
         pose_size: d.
         window: K2, n-grams of a window; 0: n-grams vote for the classes themselves.
+        evidence: the pose of a class is this times the mean of the votes for it.
         sharing: "full" (one transformation per place in the window and type) or "shared" (one per parent type).
         routing, routing_options: of windows and classes.
         noise_class: one more class, outside loss and answer, that may catch words which say nothing.
@@ -109,6 +116,7 @@ class TextCapsules(TextModel):
         types: tuple[int, int] = (16, 8),
         pose_size: int = 8,
         window: int = 1,
+        evidence: float = EVIDENCE,
         sharing: str = "full",
         routing: str = "dynamic",
         routing_options: dict[str, Any] | None = None,
@@ -126,6 +134,7 @@ class TextCapsules(TextModel):
             types=list(types),
             pose_size=pose_size,
             window=window,
+            evidence=check_positive("evidence", evidence),
             sharing=sharing,
             routing=routing,
             routing_options=routing_options,
@@ -170,6 +179,7 @@ class TextCapsules(TextModel):
                     coordinates=False,
                     routing=create_routing(routing, **options),
                 ),
+                evidence,
             )
             for size in ngram_sizes
         ]
@@ -263,9 +273,16 @@ class TokenCapsules(TextCapsules):
         types: tuple[int, int] = (8, 8),
         pose_size: int = 16,
         window: int = 0,
+        evidence: float = EVIDENCE_OF_TOKENS,
         sharing: str = "shared",
         **options: Any,
     ) -> None:
         super().__init__(
-            ngram_sizes=ngram_sizes, types=types, pose_size=pose_size, window=window, sharing=sharing, **options
+            ngram_sizes=ngram_sizes,
+            types=types,
+            pose_size=pose_size,
+            window=window,
+            evidence=evidence,
+            sharing=sharing,
+            **options,
         )

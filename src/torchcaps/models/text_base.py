@@ -127,6 +127,7 @@ class TextModel(Model):
         """Count the training texts with their classes (n,) or (n, J), for evidence; let a frozen encoder read them."""
         if self.encoder is not None and source.rows is not None:
             self.encoder.keep(source.rows)
+            self.encoder.settle(source.rows)
         counted = [evidence for evidence in (self.evidence, self.evidence_of_pairs) if evidence is not None]
         if not counted:
             return
