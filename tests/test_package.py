@@ -43,6 +43,7 @@ FLOORS = {
     "attacks": 7,
     "estimators": 8,
     "retrieval": 7.5,
+    "text": 7.5,
     "export": 7,
     "runs": 8,
     "benchmark": 8,

@@ -173,7 +173,6 @@ def test_the_service_answers_and_explains(folder):
     assert len(service.predict("reviews", text="an unwatchable film").probabilities) == 2
     explained = service.explain("reviews", text="an unwatchable film")
     assert [word.word for word in explained.words] == ["an", "unwatchable", "film"]
-    assert service.trace("reviews", text="an unwatchable film").steps
 
 
 def test_wrong_options_are_told(folder):
