@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-SCALES = 60  # steps of the soft matching at each width
+SCALES = 20  # steps of the soft matching at each width
 WIDTHS = (1.0, 0.3, 0.1)  # of the entropy, from wide to narrow; the last one is asked for
 
 

@@ -145,7 +145,7 @@ class CapsuleSentenceEncoder:
             return float(self.similarity([first], [second])[0])
         if len(first) != len(second):
             raise ValueError(f"lists of texts are compared one by one; got {len(first)} and {len(second)}")
-        return np.array([self.compare(a, b) for a, b in zip(self.encode(first), self.encode(second), strict=True)])
+        return self.compare_pairs(self.encode(first), self.encode(second))
 
     def explain(self, first: str, second: str) -> list[Match]:
         """Which parts of two texts match, what counts most first; share times similarity adds up to the similarity."""
@@ -181,16 +181,20 @@ class CapsuleSentenceEncoder:
         """How alike each set is to each of others: (n, m)."""
         if self.matching == "best":
             return np.array([[self.compare(a, b) for b in second] for a in first]).reshape(len(first), len(second))
-        most = max((len(each.shares) for each in second), default=0)
-        poses = np.zeros((len(second), most, self.words.files.size), np.float32)
-        shares = np.zeros((len(second), most))
-        for number, each in enumerate(second):
-            poses[number, : len(each.shares)], shares[number, : len(each.shares)] = each.poses, each.shares
+        poses_NLE, shares_NL = _stacked(second)
         values = np.zeros((len(first), len(second)))
         for row, each in zip(values, first, strict=True):
-            similarity = np.einsum("ke,nle->nkl", each.poses, poses).astype(np.float64)
-            row[:] = (similarity * soft_matching(similarity, each.shares, shares, width=self.width)).sum((1, 2))
+            similarity = np.einsum("ke,nle->nkl", each.poses, poses_NLE).astype(np.float64)
+            row[:] = (similarity * soft_matching(similarity, each.shares, shares_NL, width=self.width)).sum((1, 2))
         return values
+
+    def compare_pairs(self, first: Sequence[CapsuleSet], second: Sequence[CapsuleSet]) -> np.ndarray:
+        """How alike sets are, one by one: (n,)."""
+        if self.matching == "best":
+            return np.array([self.compare(a, b) for a, b in zip(first, second, strict=True)])
+        (poses_NKE, shares_NK), (poses_NLE, shares_NL) = _stacked(first), _stacked(second)
+        similarity = np.einsum("nke,nle->nkl", poses_NKE, poses_NLE).astype(np.float64)
+        return (similarity * soft_matching(similarity, shares_NK, shares_NL, width=self.width)).sum((1, 2))
 
     def _how_many(self, num_tokens: int) -> int:
         wanted = self.num_capsules
@@ -232,3 +236,14 @@ class CapsuleSentenceEncoder:
             best = max(range(len(named)), key=lambda index: named[index][1])
             words[best].append(named[0][0])
         return [Part(tuple(own), float(share)) for own, share in zip(words, texts.shares, strict=True)]
+
+
+def _stacked(sets: Sequence[CapsuleSet]) -> tuple[np.ndarray, np.ndarray]:
+    """Poses and shares of many texts, with empty capsules where a text has fewer: (n, K, E), (n, K)."""
+    if not sets:
+        return np.zeros((0, 1, 1), np.float32), np.zeros((0, 1))
+    most, size = max(len(each.shares) for each in sets), sets[0].poses.shape[1]
+    poses, shares = np.zeros((len(sets), most, size), np.float32), np.zeros((len(sets), most))
+    for number, each in enumerate(sets):
+        poses[number, : len(each.shares)], shares[number, : len(each.shares)] = each.poses, each.shares
+    return poses, shares
