@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-SCALES = 20  # steps of the soft matching at each width
+SCALINGS = 20  # of rows and columns at each width
 WIDTHS = (1.0, 0.3, 0.1)  # of the entropy, from wide to narrow; the last one is asked for
 
 
@@ -51,10 +51,10 @@ def soft_matching(similarity: np.ndarray, first: np.ndarray, second: np.ndarray,
         raise ValueError(f"width must be above 0, got {width}")
     with np.errstate(divide="ignore"):
         log_first, log_second = np.log(first)[..., :, None], np.log(second)[..., None, :]
-    across = np.zeros_like(log_second)
+    across, before = np.zeros_like(log_second), width
     for step in [*(each for each in WIDTHS if each > width), width]:
-        logits = similarity / step
-        for _ in range(SCALES):
+        logits, across, before = similarity / step, across * (before / step), step
+        for _ in range(SCALINGS):
             down = log_first - _log_sum(logits + across, -1)
             across = log_second - _log_sum(logits + down, -2)
     return np.exp(logits + down + across)
