@@ -25,7 +25,8 @@ def test_all_ways_to_compare_agree(routing, matching, folder):
     np.testing.assert_allclose(table, table.T, rtol=0.05, atol=0.02)  # as far as the scaling has come
     assert encoder.similarity(TEXTS[0], TEXTS[1]) == pytest.approx(table[0, 1], abs=2e-3)
     matches = encoder.explain(TEXTS[0], TEXTS[1])
-    assert sum(match.share * match.similarity for match in matches) == pytest.approx(table[0, 1], abs=0.05)
+    matched = sum(match.share * match.similarity for match in matches)
+    assert 0.5 * matched + 0.5 * sets[0].whole @ sets[1].whole == pytest.approx(table[0, 1], abs=0.05)
     words = [word for part in dict.fromkeys(match.first for match in matches) for word in part.words]
     assert sorted(words) == sorted(TEXTS[0].split())
 
@@ -63,6 +64,6 @@ def test_wrong_questions_are_told(folder):
         encoder.similarity(["a"], ["b", "c"])
     with pytest.raises(TypeError, match="got both"):
         encoder.search("a", ["a", encoder.encode(["b"])[0]])
-    for wrong in ({"routing": "none"}, {"matching": "none"}, {"width": 0.0}, {"num_capsules": 0}):
+    for wrong in ({"routing": "none"}, {"matching": "none"}, {"width": 0.0}, {"whole": 2.0}, {"num_capsules": 0}):
         with pytest.raises(ValueError, match="must be"):
             CapsuleSentenceEncoder(folder, **wrong)

@@ -24,6 +24,7 @@ EXPERIMENTS = {
     "routings": "routings",
     "interests": "interests",
     "sts": "sts",
+    "encoders": "encoders",
 }
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchcaps.capsules import normalise
 from torchcaps.checks import check_choice, check_count
 from torchcaps.encoders import EncoderWords, read_encoder
 from torchcaps.inputs.subwords import SubwordEncoding
@@ -51,18 +52,23 @@ class CapsuleSet(NamedTuple):
         poses: (K, E), of length 1
         shares: (K,), which add up to 1
         coupling: (T, K), of the sub-words
+        whole: (E,), of length 1: the mean of all tokens
     """
 
     text: str
     poses: np.ndarray
     shares: np.ndarray
     coupling: np.ndarray
+    whole: np.ndarray
 
 
 class CapsuleSentenceEncoder:
-    """Tokens of a text are routed without labels into K capsules, and two texts are compared by matching these.
+    r"""Tokens of a text are routed without labels into K capsules, and two texts are compared by matching these.
 
-    With one capsule, this is the cosine of the means of the tokens.
+    .. math:: s(a, b) = w \cos(\bar x_a, \bar x_b) + (1 - w) \sum_{ij} P_{ij} \cos(v_{a,i}, v_{b,j})
+
+    with the means of all tokens of the texts, the poses of their capsules, and a plan P of which capsules belong
+    together. With w = 1, or one capsule, this is the cosine of the means.
 
     Args:
         encoder: a folder, an installed package that carries an encoder, or OWNER/NAME on the hub.
@@ -71,6 +77,7 @@ class CapsuleSentenceEncoder:
         num_iterations: of the routing.
         matching: "soft", entropy-regularised transport, or "best", each capsule with one partner.
         width: of the soft matching.
+        whole: w, the share of the texts as wholes in their similarity.
         tokens_of_capsule: a text has one capsule for this many tokens, at most K; None gives every text K.
         max_length: sub-words of a text that are read.
         keep: keep the vectors of texts on disk, so that they are computed once.
@@ -88,11 +95,12 @@ class CapsuleSentenceEncoder:
         self,
         encoder: str,
         *,
-        num_capsules: int = 4,
+        num_capsules: int = 8,
         routing: str = "kmeans",
         num_iterations: int = 3,
         matching: str = "soft",
         width: float = 0.1,
+        whole: float = 0.5,
         tokens_of_capsule: int | None = None,
         max_length: int = 2000,
         keep: bool = False,
@@ -108,7 +116,9 @@ class CapsuleSentenceEncoder:
         )
         if not width > 0:
             raise ValueError(f"width must be above 0, got {width}")
-        self.width = width
+        if not 0 <= whole <= 1:
+            raise ValueError(f"whole must be a share in [0, 1], got {whole}")
+        self.width, self.whole = width, whole
         files, tokenizer = read_encoder(encoder)
         self.inputs = SubwordEncoding(tokenizer=tokenizer, max_length=max_length)
         self.words = EncoderWords(encoder, files).eval()
@@ -148,7 +158,10 @@ class CapsuleSentenceEncoder:
         return self.compare_pairs(self.encode(first), self.encode(second))
 
     def explain(self, first: str, second: str) -> list[Match]:
-        """Which parts of two texts match, what counts most first; share times similarity adds up to the similarity."""
+        """Which parts of two texts match, what counts most first.
+
+        Shares times similarities add up to what the parts say of the similarity, the second term of its formula.
+        """
         return self._matches(*self.encode([first, second]))
 
     def search(self, query: str, corpus: Sequence[str] | Sequence[CapsuleSet], k: int = 5) -> list[Found]:
@@ -175,7 +188,7 @@ class CapsuleSentenceEncoder:
     def compare(self, first: CapsuleSet, second: CapsuleSet) -> float:
         """How alike two sets of capsules are."""
         similarity, plan = self._plan(first, second)
-        return float((similarity * plan).sum())
+        return float(self.whole * (first.whole @ second.whole) + (1 - self.whole) * (similarity * plan).sum())
 
     def compare_all(self, first: Sequence[CapsuleSet], second: Sequence[CapsuleSet]) -> np.ndarray:
         """How alike each set is to each of others: (n, m)."""
@@ -186,7 +199,10 @@ class CapsuleSentenceEncoder:
         for row, each in zip(values, first, strict=True):
             similarity = np.einsum("ke,nle->nkl", each.poses, poses_NLE).astype(np.float64)
             row[:] = (similarity * soft_matching(similarity, each.shares, shares_NL, width=self.width)).sum((1, 2))
-        return values
+        if not first or not second:
+            return values
+        wholes = np.stack([each.whole for each in first]) @ np.stack([each.whole for each in second]).T
+        return self.whole * wholes + (1 - self.whole) * values
 
     def compare_pairs(self, first: Sequence[CapsuleSet], second: Sequence[CapsuleSet]) -> np.ndarray:
         """How alike sets are, one by one: (n,)."""
@@ -194,7 +210,9 @@ class CapsuleSentenceEncoder:
             return np.array([self.compare(a, b) for a, b in zip(first, second, strict=True)])
         (poses_NKE, shares_NK), (poses_NLE, shares_NL) = _stacked(first), _stacked(second)
         similarity = np.einsum("nke,nle->nkl", poses_NKE, poses_NLE).astype(np.float64)
-        return (similarity * soft_matching(similarity, shares_NK, shares_NL, width=self.width)).sum((1, 2))
+        matched = (similarity * soft_matching(similarity, shares_NK, shares_NL, width=self.width)).sum((1, 2))
+        wholes = np.array([a.whole @ b.whole for a, b in zip(first, second, strict=True)])
+        return self.whole * wholes + (1 - self.whole) * matched
 
     def _how_many(self, num_tokens: int) -> int:
         wanted = self.num_capsules
@@ -205,12 +223,13 @@ class CapsuleSentenceEncoder:
     def _form(self, texts: Sequence[str], rows: Sequence[np.ndarray], num_capsules: int) -> list[CapsuleSet]:
         tokens = self.inputs.stack(rows)
         vectors: Tensor = self.words(tokens)[0]
+        wholes = normalise(vectors.sum(1)).numpy()
         formed = form_capsules(
             vectors, tokens != PAD, num_capsules, routing=self.routing, num_iterations=self.num_iterations
         )
         return [
-            CapsuleSet(text, poses.numpy(), shares.double().numpy(), coupling[: len(row)].numpy())
-            for text, row, poses, shares, coupling in zip(texts, rows, *formed, strict=True)
+            CapsuleSet(text, poses.numpy(), shares.double().numpy(), coupling[: len(row)].numpy(), whole)
+            for text, row, whole, poses, shares, coupling in zip(texts, rows, wholes, *formed, strict=True)
         ]
 
     def _plan(self, first: CapsuleSet, second: CapsuleSet) -> tuple[np.ndarray, np.ndarray]:
