@@ -25,9 +25,9 @@ TUNED: Mapping[Scale, tuple[str, ...]] = {"full": ("trec", "sst", "mr", "subj"),
 TUNED_HEADS = ("capsules, dynamic", "mean of the tokens")
 HELD_OUT = 0.1  # of sets without a validation part: the best epoch is chosen there, for all heads alike
 EPOCHS, QUICK_EPOCHS, TUNED_EPOCHS = 8, 1, 3
-# A linear layer alone learns slowly: at 0.002 the mean has 75 % of MR's held-out texts right after six epochs.
-RATES = {"text-capsules": 2e-3, "text-pooling": 1e-2}
-TUNED_RATE, ENCODER_RATE = 2e-3, 0.03
+# Tried on the held-out texts of MR, five or six epochs: with 0.01 the mean has 74.9 % and attention 76.2, with 0.002 they
+# have 75.3 and 78.2.
+RATE, ENCODER_RATE = 2e-3, 0.03
 NEWS_LENGTH = 300  # sub-words of news that are read
 QUICK_TRAIN, QUICK_TEST = 400, 200
 
@@ -51,7 +51,7 @@ def run_of(scale: Scale, data: str, head: str, *, fine_tune: bool = False) -> Ru
         training=TrainingConfig(
             epochs=epochs if is_full else QUICK_EPOCHS,
             batch_size=32 if fine_tune else 64,
-            learning_rate=TUNED_RATE if fine_tune else RATES[model],
+            learning_rate=RATE,
             warmup=0.1 if fine_tune else 0.05,
             class_weights="balanced" if data in BALANCED else None,
         ),
@@ -91,6 +91,6 @@ EXPERIMENT = Experiment(
     rows=rows,
     remark="MiniLM (all-MiniLM-L6-v2, 22 million parameters). All heads read the same standardised vectors of tokens; "
     "the best epoch is chosen on validation, a tenth of the training texts where a set has no such part; MR and Subj "
-    "are tested on the fold of ten that the seed names. SST is trained on sentences. Learning rates were chosen on the "
-    "validation parts of MR and TREC.",
+    "are tested on the fold of ten that the seed names. SST is trained on sentences. Nothing was tuned but the "
+    "learning rate of pooling and the size of class poses, on the validation part of MR.",
 )

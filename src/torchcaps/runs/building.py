@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from torchcaps.data import DataSet
 from torchcaps.inputs.histories import HistoryEncoding
@@ -56,9 +55,9 @@ def _image_model(name: str, config: RunConfig, data: DataSet) -> Model:
     return model
 
 
-def _text_model(name: str | None, config: RunConfig, data: DataSet) -> Model:
+def _text_model(name: str, config: RunConfig, data: DataSet) -> Model:
     return new_text_model(
-        name,
+        config.model,
         data.train.inputs,
         class_names=data.class_names,
         multi_label=data.train.is_multi_label,
@@ -77,19 +76,19 @@ class Kind:
     """What a run does for one kind of data.
 
     Attributes:
-        model: the model that is taken when none is named; None where it depends on more.
+        model: the model that is taken when none is named; texts on an encoder have another.
         options: those of a run that are about this kind alone.
         build: makes the model.
     """
 
-    model: str | None
+    model: str
     options: tuple[str, ...]
-    build: Callable[[Any, RunConfig, DataSet], Model]
+    build: Callable[[str, RunConfig, DataSet], Model]
 
 
 KINDS = {
     Preprocessing.kind: Kind("capsnet-small", ("image_size", "scaling"), _image_model),
-    TextEncoding.kind: Kind(None, ("text",), _text_model),
+    TextEncoding.kind: Kind("text-capsule-a", ("text",), _text_model),
     HistoryEncoding.kind: Kind("mind", ("interactions",), _recommender),
 }
 
