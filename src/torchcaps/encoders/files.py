@@ -55,7 +55,8 @@ class EncoderFiles:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "EncoderFiles":
         """What `to_dict` gave."""
-        return cls(**{**values, "before": tuple(values["before"]), "after": tuple(values["after"])})
+        around: dict[str, Any] = {name: tuple(values[name]) for name in ("before", "after")}
+        return cls(**{**values, **around})
 
 
 def find_encoder(name: str) -> str:
@@ -96,7 +97,7 @@ def read_encoder(name: str) -> tuple[EncoderFiles, str]:
 
         with _telling(name):
             config = AutoConfig.from_pretrained(place, trust_remote_code=False, **_local(place))
-            tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=False, **_local(place))
+            tokenizer: Any = AutoTokenizer.from_pretrained(place, trust_remote_code=False, **_local(place))
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise ValueError(f"{name} has no fast tokenizer; save it as tokenizer.json with transformers")
     if config.is_encoder_decoder:
@@ -158,6 +159,12 @@ def digest(model: nn.Module) -> str:
         found.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         found.update(_bytes(tensor))
     return found.hexdigest()
+
+
+@lru_cache(maxsize=4)
+def known_digest(model: nn.Module) -> str:
+    """The digest of an encoder that never changes, computed once."""
+    return digest(model)
 
 
 def _bytes(tensor: Tensor) -> memoryview:

@@ -1,12 +1,13 @@
 """From the sub-words of texts to their vectors, by a pretrained encoder."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from torchcaps.encoders.files import EncoderFiles, digest, load_encoder, new_transformer
+from torchcaps.encoders.files import EncoderFiles, known_digest, load_encoder, new_transformer
 from torchcaps.encoders.store import key_of, store_of
 from torchcaps.inputs.tokens import PAD
 
@@ -52,8 +53,10 @@ class EncoderWords(nn.Module):
         self.register_buffer("deviation", torch.ones(2, files.size))
         self.transformer = new_transformer(files.transformer) if fine_tune else None
         if save_memory and self.transformer is not None:
-            switch_on = getattr(self.transformer, "activation_checkpointing_enable", None)  # the name of transformers 5
-            (switch_on or self.transformer.gradient_checkpointing_enable)()
+            transformer: Any = self.transformer
+            # the name of transformers 5.20, and the one before
+            switch_on = getattr(transformer, "activation_checkpointing_enable", None)
+            (switch_on or transformer.gradient_checkpointing_enable)()
 
     def load_pretrained(self) -> None:
         """Begin with the weights of the encoder."""
@@ -172,9 +175,7 @@ class EncoderWords(nn.Module):
             transformer = load_encoder(self.name)
         except FileNotFoundError as error:
             raise FileNotFoundError(f"the model needs its encoder, which it does not hold: {error}") from error
-        if not hasattr(transformer, "known_digest"):
-            transformer.known_digest = digest(transformer)
-        if transformer.known_digest != self.files.digest:
+        if known_digest(transformer) != self.files.digest:
             raise ValueError(
                 f"the encoder {self.name} has other weights than the one that the model was trained with; put the old "
                 "one back, or train the model anew"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchcaps.data.text import TextOptions
-from torchcaps.experiments.harness import Experiment, Row, Scale
+from torchcaps.experiments.harness import Experiment, Row, Scale, test_error
 from torchcaps.experiments.zhao2018 import BALANCED, FOLDS, f1_error
 from torchcaps.runs import RunConfig
 from torchcaps.training import TrainingConfig
@@ -65,7 +65,7 @@ def rows(scale: Scale, data: str) -> list[Row]:
             name=f"{name}: {head}",
             config=run_of(scale, name, head),
             group=f"error on {name}, encoder frozen",
-            **({"measure": f1_error} if name.startswith("reuters") else {}),
+            measure=f1_error if name.startswith("reuters") else test_error,
         )
         for name in SETS[scale]
         for head in HEADS

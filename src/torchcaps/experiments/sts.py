@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 from scipy.stats import spearmanr
 from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -102,11 +103,12 @@ def _capsules(encoder: str | None, options: dict[str, Any]) -> tuple[Callable[..
 
 def _tfidf_pairs(first: list[str], second: list[str]) -> np.ndarray:
     vectoriser = TfidfVectorizer().fit([*first, *second])
-    return np.asarray(vectoriser.transform(first).multiply(vectoriser.transform(second)).sum(1)).ravel()
+    one, other = (csr_array(vectoriser.transform(texts)) for texts in (first, second))
+    return np.asarray(one.multiply(other).sum(1)).ravel()
 
 
 def _tfidf_halves(texts: list[str]) -> np.ndarray:
-    vectors = TfidfVectorizer().fit_transform(texts)
+    vectors = csr_array(TfidfVectorizer().fit_transform(texts))
     return (vectors @ vectors.T).toarray()
 
 

@@ -24,10 +24,20 @@ class TextInputs:
 
     Attributes:
         max_length: tokens of a text that are read.
+        language: "zh" where most words are Chinese, else "en".
     """
 
     kind: ClassVar[str] = "text"
-    max_length: int
+
+    if TYPE_CHECKING:
+
+        @property
+        def max_length(self) -> int: ...
+
+        @property
+        def language(self) -> str: ...
+
+        def num_tokens_of(self, text: str, /) -> int: ...
 
     def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
         """The numbers of the tokens of each text."""

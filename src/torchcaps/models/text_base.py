@@ -11,7 +11,6 @@ from torchcaps.encoders import EncoderFiles, EncoderWords, read_encoder
 from torchcaps.inputs.source import Source
 from torchcaps.inputs.subwords import SubwordEncoding
 from torchcaps.inputs.texts import PAD, TextEncoding
-from torchcaps.inputs.tokens import TextInputs
 from torchcaps.models.base import Model, ModelOutput
 from torchcaps.nn import PairEvidence, WordEvidence
 
@@ -165,7 +164,7 @@ class TextModel(Model):
             raise ValueError(f"{self.name} has no encoder; create it with encoder=")
         return self.encoder(tokens)
 
-    def read_preprocessing(self, saved: Mapping[str, Any]) -> TextInputs:
+    def read_preprocessing(self, saved: Mapping[str, Any]) -> TextEncoding | SubwordEncoding:
         """How texts are read, from what was saved of it."""
         return TextEncoding.from_dict(saved) if self.encoder is None else SubwordEncoding.from_dict(saved)
 
