@@ -122,13 +122,14 @@ class CapsuleSentenceEncoder:
         files, tokenizer = read_encoder(encoder)
         self.inputs = SubwordEncoding(tokenizer=tokenizer, max_length=max_length)
         self.words = EncoderWords(encoder, files).eval()
-        if keep:
-            self.words.keep([])
+        self.keep = keep
 
     @torch.inference_mode()
     def encode(self, texts: Sequence[str]) -> list[CapsuleSet]:
         """The capsules of each text, which do not depend on the other texts."""
         rows = self.inputs.encode(texts)
+        if self.keep:
+            self.words.keep(rows)
         numbers = [self._how_many(len(row)) for row in rows]
         found: dict[int, CapsuleSet] = {}
         order = sorted(range(len(rows)), key=lambda index: (numbers[index], len(rows[index])))
