@@ -11,9 +11,9 @@ from torchcaps.models.matrix import MatrixCapsNet, MatrixCapsNetSmall, MatrixNoR
 from torchcaps.models.recommender import Recommender
 from torchcaps.models.recommender_baselines import GRU4Rec, MeanPooling, Popularity
 from torchcaps.models.registry import create_model, list_models, list_pretrained, load_model, register_model
-from torchcaps.models.text import TextCapsuleA, TextCapsuleB
+from torchcaps.models.text import TextCapsuleA, TextCapsuleB, TokenCapsules
 from torchcaps.models.text_base import TextModel
-from torchcaps.models.text_baselines import BiLSTM, KimCNN, TextNoRouting
+from torchcaps.models.text_baselines import BiLSTM, KimCNN, TextNoRouting, TextPooling
 
 __all__ = [
     "BackboneCapsules",
@@ -43,6 +43,8 @@ __all__ = [
     "TextCapsuleB",
     "TextModel",
     "TextNoRouting",
+    "TextPooling",
+    "TokenCapsules",
     "create_model",
     "list_models",
     "list_pretrained",

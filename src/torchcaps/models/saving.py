@@ -86,6 +86,10 @@ class SavedModel(nn.Module, PyTorchModelHubMixin):
         """What the model takes, and a line of code that gives it that."""
         raise NotImplementedError
 
+    def read_preprocessing(self, saved: Mapping[str, Any]) -> Inputs:
+        """From raw inputs to what the model takes, from what was saved of it."""
+        return self.preprocessing_class.from_dict(saved)
+
     def answers(self) -> str:
         """What the model tells apart, in words."""
         return f"{self.num_classes} classes"
@@ -124,7 +128,7 @@ class SavedModel(nn.Module, PyTorchModelHubMixin):
         try:
             model.labels = labels
             model.task.restore(config)
-            model.preprocessing = model_class.preprocessing_class.from_dict(config["preprocessing"])
+            model.preprocessing = model.read_preprocessing(config["preprocessing"])
             model.card = dict(config.get("card", {}))
         except Exception as error:
             raise ValueError(f"{source} does not describe a model of this version: {error}") from error
