@@ -168,9 +168,10 @@ def export_model(
 
 def _without_decoder(model: Model) -> Model:
     """A copy on the CPU that computes probabilities and nothing else."""
-    copied = deepcopy(model).cpu().requires_grad_(False)
+    copied = deepcopy(model).cpu().requires_grad_(False).eval()
     if getattr(copied, "decoder", None) is not None:
         setattr(copied, "decoder", None)  # noqa: B010 (not every model has one)
+    copied.make_whole()
     return copied
 
 
@@ -332,12 +333,14 @@ FORMATS = {
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep what exporters say about their own inside to themselves."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

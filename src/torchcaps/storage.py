@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 
 LOCK = ".lock"
 TEMPORARY = ".tmp-"
+CACHE_VARIABLE = "TORCHCAPS_CACHE"
 
 
 class NotWritten(OSError):
@@ -21,6 +22,14 @@ class NotWritten(OSError):
 
 class FolderInUse(ValueError):
     """Another process is using a run folder."""
+
+
+def cache_folder() -> Path:
+    """Where what is slow to make lies; the folder need not exist."""
+    if own := os.environ.get(CACHE_VARIABLE):
+        return Path(own).expanduser()
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "torchcaps"
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 
+from support.encoders import save_encoder
 from torchcaps import load
 from torchcaps.cli import main
 
@@ -220,3 +221,18 @@ def test_long_and_empty_texts_are_noted_and_nothing_is_lost(tmp_path, capsys):
     assert "texts are longer than 20 tokens and were cut there" in output
     assert "(there are no test texts)" in output
     assert (tmp_path / "run" / "model").exists()
+
+
+def test_train_on_an_encoder_predict_and_evaluate(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TORCHCAPS_CACHE", str(tmp_path / "cache"))
+    encoder, run = save_encoder(tmp_path / "encoder"), tmp_path / "run"
+    write_reviews(tmp_path / "reviews.csv", 60)
+    columns = ["--data", str(tmp_path / "reviews.csv"), "--text-column", "review", "--label-column", "stars"]
+    assert main(["train", *columns, "--encoder", encoder, "--epochs", "1", "--out", str(run)]) == 0
+    assert json.loads((run / "model" / "config.json").read_text())["model"] == "text-capsules"
+    capsys.readouterr()
+    assert main(["predict", str(run), "--text", "an unbearable film", "--explain", "--json"]) == 0
+    reasons = json.loads(capsys.readouterr().out)["reasons"]
+    assert [word for word, _ in reasons] == ["an", "unbearable", "film"]
+    assert main(["evaluate", str(run), *columns]) == 0
+    assert "(60 texts of " in capsys.readouterr().out

@@ -26,6 +26,7 @@ ROOMS = (
     "clustering",
     "data",
     "data.interactions",
+    "encoders",
     "estimators",
     "inputs",
     "inspection",
@@ -36,6 +37,7 @@ ROOMS = (
     "routing",
     "schedules",
     "tasks",
+    "text",
     "viz",
 )
 

@@ -15,18 +15,9 @@ import numpy as np
 from numpy.lib import format as npy
 
 from torchcaps.data.safe_reading import check_memory
-from torchcaps.storage import TEMPORARY, whole_file
+from torchcaps.storage import TEMPORARY, cache_folder, whole_file
 
-CACHE_VARIABLE = "TORCHCAPS_CACHE"
 ABANDONED = 3600  # seconds after which nobody is writing a file any more
-
-
-def cache_folder() -> Path:
-    """Where cached arrays lie; the folder need not exist."""
-    if own := os.environ.get(CACHE_VARIABLE):
-        return Path(own).expanduser()
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "torchcaps"
 
 
 def cached_array(

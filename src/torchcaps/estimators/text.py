@@ -25,7 +25,10 @@ class CapsuleTextClassifier(CapsuleClassifier):
     characters elsewhere; any other language at its spaces and signs.
 
     Args:
-        model: name, see `torchcaps.models.list_models("text")`.
+        model: name, see `torchcaps.models.list_models("text")`; None takes text-capsule-a, on an encoder text-capsules.
+        encoder: a pretrained encoder instead of vectors: a folder, an installed package that carries one, or OWNER/NAME
+            on the hub.
+        fine_tune: train the encoder, too.
         routing: of the model, such as "kmeans"; None is the model's own.
         model_options: more arguments of the model, such as {"noise_class": True}.
         vectors: file of word vectors to start from; see `torchcaps.data.text.read_vectors`.
@@ -57,7 +60,9 @@ class CapsuleTextClassifier(CapsuleClassifier):
     def __init__(
         self,
         *,
-        model: str = "text-capsule-a",
+        model: str | None = None,
+        encoder: str | None = None,
+        fine_tune: bool = False,
         routing: str | None = None,
         model_options: dict[str, Any] | None = None,
         vectors: str | None = None,
@@ -76,6 +81,8 @@ class CapsuleTextClassifier(CapsuleClassifier):
         verbose: bool = False,
     ) -> None:
         self.model = model
+        self.encoder = encoder
+        self.fine_tune = fine_tune
         self.routing = routing
         self.model_options = model_options
         self.vectors = vectors
@@ -123,8 +130,13 @@ class CapsuleTextClassifier(CapsuleClassifier):
 
     def _new_model(self, inputs: np.ndarray, num_classes: int, multi_label: bool) -> TextModel:
         options: dict[str, Any] = {} if self.routing is None else {"routing": self.routing}
+        options |= {"fine_tune": True} if self.fine_tune else {}
         text_options = TextOptions(
-            tokeniser=self.tokeniser, min_count=self.min_count, max_length=self.max_length, vectors=self.vectors
+            tokeniser=self.tokeniser,
+            min_count=self.min_count,
+            max_length=self.max_length,
+            vectors=self.vectors,
+            encoder=self.encoder,
         )
         return new_text_model(
             self.model,

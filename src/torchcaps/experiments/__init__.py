@@ -23,6 +23,11 @@ EXPERIMENTS = {
     "mazzia2021": "mazzia2021",
     "routings": "routings",
     "interests": "interests",
+    "sts": "sts",
+    "encoders": "encoders",
+    "natural": "natural",
+    "robustness": "robustness",
+    "many-classes": "many_classes",
 }
 
 

@@ -26,7 +26,7 @@ def find_examples(model: Model) -> list[Example]:
 
 def _embedded_texts(model: Model) -> TextSet | None:
     """Embedded texts in the model's language with its classes."""
-    wanted = is_chinese(model.preprocessing.vocabulary[:1000])
+    wanted = model.preprocessing.language == "zh"
     for name, source in TEXT_SOURCES.items():
         part = test_part(name, model) if source.place is not None else None
         if part is not None and is_chinese(part.texts[:100]) == wanted:

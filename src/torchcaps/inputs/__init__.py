@@ -11,16 +11,18 @@ _HOMES = {
     "Inputs": "base",
     "Preprocessing": "images",
     "Source": "source",
+    "SubwordEncoding": "subwords",
     "TextEncoding": "texts",
 }
 
-__all__ = ["HistoryEncoding", "Inputs", "Preprocessing", "Source", "TextEncoding"]
+__all__ = ["HistoryEncoding", "Inputs", "Preprocessing", "Source", "SubwordEncoding", "TextEncoding"]
 
 if TYPE_CHECKING:
     from torchcaps.inputs.base import Inputs
     from torchcaps.inputs.histories import HistoryEncoding
     from torchcaps.inputs.images import Preprocessing
     from torchcaps.inputs.source import Source
+    from torchcaps.inputs.subwords import SubwordEncoding
     from torchcaps.inputs.texts import TextEncoding
 
 

@@ -1,32 +1,22 @@
 """From raw texts to what a model takes: saved with the model, so that whoever loads it reads texts alike."""
 
 import re
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import Any
 
 import numpy as np
 
 from torchcaps.checks import check_choice, check_count
-from torchcaps.inputs.base import Taken
-from torchcaps.inputs.source import Examples, Source
+from torchcaps.inputs.tokens import PAD, UNKNOWN, TextInputs, TextNotice, check_texts, pad, warn_of_long
 
-if TYPE_CHECKING:
-    from torch import Tensor
+__all__ = ["PAD", "TOKENISERS", "UNKNOWN", "TextEncoding", "TextNotice", "choose_tokeniser", "is_chinese", "pad"]
 
-__all__ = ["PAD", "TOKENISERS", "UNKNOWN", "TextEncoding", "TextNotice", "choose_tokeniser", "is_chinese"]
-
-
-class TextNotice(UserWarning):
-    """Something about texts that their owner should know; nothing is lost."""
-
-
-PAD, UNKNOWN = 0, 1  # numbers of the two tokens that are no words
 NUM_SPECIAL = 2
+
 
 # Words, with the endings 's, n't, 're ... by themselves, as word vectors have them; numbers; every other sign.
 _ENDING = r"(?:n't|'(?:s|re|ve|ll|d|m))(?!\w)"
@@ -78,7 +68,7 @@ def choose_tokeniser(texts: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextEncoding:
+class TextEncoding(TextInputs):
     """Tokens, their numbers, and padding.
 
     Args:
@@ -92,8 +82,6 @@ class TextEncoding:
         tensor([[2, 1, 5, 3],
                 [4, 0, 0, 0]])
     """
-
-    kind: ClassVar[str] = "text"
 
     tokeniser: str
     vocabulary: tuple[str, ...]
@@ -152,45 +140,6 @@ class TextEncoding:
             for tokens in self._cut(texts)
         ]
 
-    def __call__(self, texts: Sequence[str]) -> "Tensor":
-        """The numbers of the tokens of all texts, padded at the end.
-
-        Shapes:
-            (n, T), int64
-        """
-        return pad(self.encode(texts))
-
-    def open(self, examples: Examples) -> "TextSource":
-        """What batches are read from: all texts are encoded at once."""
-        return TextSource(examples, self)
-
-    def stack(self, rows: Sequence[np.ndarray]) -> "Tensor":
-        """What was read from an open source, as the model takes it: (n, T)."""
-        return pad(rows)
-
-    def augmented(self, rows: Sequence[np.ndarray], change: Callable[..., Any], *, is_cropping: bool) -> "Tensor":
-        """As `stack`: what is done to images in training is not done to texts."""
-        return pad(rows)
-
-    def parts(self, texts: Sequence[str], size: int) -> Iterator[tuple[np.ndarray, list[str]]]:
-        """Texts cut into parts of at most `size` and of similar length, each with its numbers among them."""
-        order = np.argsort([len(row) for row in self.encode(texts)], kind="stable")
-        for start in range(0, len(order), size):
-            chosen = order[start : start + size]
-            yield chosen, [texts[index] for index in chosen]
-
-    def crops(self, texts: Sequence[str], num: int) -> NoReturn:
-        """Refused."""
-        raise ValueError("crops are for images; a text is read as a whole")
-
-    def taken(self) -> Taken:
-        """The numbers of the tokens of a text, padded to the greatest length: int64 (T,)."""
-        return Taken("tokens", (self.max_length,), "int64")
-
-    def taken_raw(self, size: tuple[int, int] | None = None) -> NoReturn:
-        """Refused: there are no strings in such files."""
-        raise ValueError("preprocessing of texts cannot be inside a file: the model takes tokens")
-
     def steps(self) -> dict[str, Any]:
         """The options, and which numbers stand for what."""
         return self.to_dict() | {"padding": PAD, "unknown": UNKNOWN, "first_word": NUM_SPECIAL}
@@ -209,56 +158,23 @@ class TextEncoding:
         words: str = options["vocabulary"]
         return cls(tokeniser=options["tokeniser"], max_length=options["max_length"], vocabulary=tuple(words.split()))
 
+    def by_word(self, text: str, values: Sequence[float]) -> list[tuple[str, float]]:
+        """Each token that is read, with its value."""
+        return list(zip(self.tokens(text), values, strict=False))
+
+    @property
+    def language(self) -> str:
+        """ "zh" where most words are Chinese, else "en"."""
+        return "zh" if is_chinese(self.vocabulary[:1000]) else "en"
+
+    def num_tokens_of(self, text: str) -> int:
+        """How many tokens a text has, read or not."""
+        return len(TOKENISERS[self.tokeniser](text))
+
     def _cut(self, texts: Sequence[str]) -> list[list[str]]:
-        if isinstance(texts, str):
-            raise TypeError("texts must be a list of strings, got one string; put it in a list")
-        for text in texts:
-            if not isinstance(text, str):
-                raise TypeError(f"texts must be strings, got {text!r} ({type(text).__name__})")
+        check_texts(texts)
         # no token of any tokeniser is shorter than a character, so that what lies far beyond is not even cut
         tokenise, most = TOKENISERS[self.tokeniser], 64 * self.max_length
         tokens = [tokenise(text[:most]) for text in texts]
-        longest = max((len(row) for row in tokens), default=0)
-        if longest > self.max_length or any(len(text) > most for text in texts):
-            num_long = sum(len(row) > self.max_length or len(text) > most for row, text in zip(tokens, texts))
-            warnings.warn(
-                f"{num_long} of {len(texts)} texts are longer than {self.max_length} tokens and were cut there; "
-                "raise max_length to read more",
-                TextNotice,
-                stacklevel=3,
-            )
-        return [row[: self.max_length] for row in tokens]
-
-
-class TextSource(Source):
-    """Texts as rows of numbers, encoded once.
-
-    Args:
-        examples: any dataset of (text, target).
-        encoding: from texts to numbers.
-    """
-
-    def __init__(self, examples: Examples, encoding: TextEncoding) -> None:
-        super().__init__(examples)
-        self.rows = rows = encoding.encode([examples[index][0] for index in range(len(examples))])
-        self.lengths = np.array([len(row) for row in rows])
-        self.all_targets = super().targets()
-
-    def read(self, indices: Sequence[int], epoch: int = 0) -> tuple[list[np.ndarray], np.ndarray]:
-        """Rows of numbers and targets."""
-        assert self.rows is not None
-        return [self.rows[index] for index in indices], self.all_targets[np.asarray(indices)]
-
-    def targets(self) -> np.ndarray:
-        """Targets of all texts."""
-        return self.all_targets
-
-
-def pad(rows: Sequence[np.ndarray]) -> "Tensor":
-    """Rows of numbers as one tensor, padded at the end: (n, T)."""
-    import torch
-
-    tokens = np.full((len(rows), max(map(len, rows), default=1)), PAD, dtype=np.int64)
-    for row, numbers in zip(tokens, rows, strict=True):
-        row[: len(numbers)] = numbers
-    return torch.from_numpy(tokens)
+        is_long = [len(row) > self.max_length or len(text) > most for row, text in zip(tokens, texts)]
+        return warn_of_long(tokens, is_long, self.max_length)

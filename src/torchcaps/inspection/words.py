@@ -109,18 +109,20 @@ def word_reasons(model: Model, texts: Sequence[str], classes: Sequence[int | str
 
 def named(model: Model, text: str, values: Tensor) -> list[Reason]:
     """The words of a text with their values (T,)."""
-    words = model.preprocessing.tokens(text)
-    return [Reason(word, value) for word, value in zip(words, values.tolist(), strict=False)]
+    return [Reason(word, value) for word, value in model.preprocessing.by_word(text, values.tolist())]
 
 
 def linear_classes(
     branch: TextBranch, words: Tensor, lengths: Tensor, results: Mapping[str, RoutingResult], prefix: str
 ) -> Tensor:
     """Poses of the classes of a branch, as a linear function of the words about them: (B, J, d)."""
-    windows, classes = results[f"{prefix}.windows"], results[f"{prefix}.classes"]
-    linear = linear_ngrams(branch.ngrams, words)
-    linear = linear_parents(branch.windows, linear, windows, branch.ngram_mask(lengths, linear))
-    children, mask = branch.evidence(Capsules(linear, windows.capsules.activations), lengths)
+    linear, classes = linear_ngrams(branch.ngrams, words), results[f"{prefix}.classes"]
+    activations = length(linear.detach())
+    if branch.windows is not None:
+        windows = results[f"{prefix}.windows"]
+        linear = linear_parents(branch.windows, linear, windows, branch.ngram_mask(lengths, linear))
+        activations = windows.capsules.activations
+    children, mask = branch.evidence(Capsules(linear, activations), lengths)
     return linear_parents(branch.classes, children.poses, classes, mask)
 
 

@@ -1,5 +1,7 @@
 """Capsule networks, recommenders and their baselines, by name."""
 
+from torchcaps.models.backbone_capsules import BackboneCapsules
+from torchcaps.models.backbones import register_backbone
 from torchcaps.models.base import ImageModel, Model, ModelOutput
 from torchcaps.models.baselines import BaselineCNN, NoRouting, SmallCNN
 from torchcaps.models.capsnet import CapsNet, CapsNetShared, CapsNetSmall
@@ -9,11 +11,12 @@ from torchcaps.models.matrix import MatrixCapsNet, MatrixCapsNetSmall, MatrixNoR
 from torchcaps.models.recommender import Recommender
 from torchcaps.models.recommender_baselines import GRU4Rec, MeanPooling, Popularity
 from torchcaps.models.registry import create_model, list_models, list_pretrained, load_model, register_model
-from torchcaps.models.text import TextCapsuleA, TextCapsuleB
+from torchcaps.models.text import TextCapsuleA, TextCapsuleB, TokenCapsules
 from torchcaps.models.text_base import TextModel
-from torchcaps.models.text_baselines import BiLSTM, KimCNN, TextNoRouting
+from torchcaps.models.text_baselines import BiLSTM, KimCNN, TextNoRouting, TextPooling
 
 __all__ = [
+    "BackboneCapsules",
     "BaselineCNN",
     "BiLSTM",
     "CapsNet",
@@ -40,9 +43,12 @@ __all__ = [
     "TextCapsuleB",
     "TextModel",
     "TextNoRouting",
+    "TextPooling",
+    "TokenCapsules",
     "create_model",
     "list_models",
     "list_pretrained",
     "load_model",
+    "register_backbone",
     "register_model",
 ]

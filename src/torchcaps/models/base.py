@@ -92,9 +92,17 @@ class Model(SavedModel):
         """Whether the model implements `route`."""
         return type(self).route is not Model.route
 
+    @property
+    def frozen_parts(self) -> tuple[nn.Module, ...]:
+        """Parts that training leaves as they are, the statistics of their norms included."""
+        return ()
+
     def last_features(self, inputs: Tensor, /) -> Tensor:
         """What the last linear layer of a model without capsules reads: (B, features)."""
         raise ValueError(f"{self.name} has no features before a last linear layer: it does not implement last_features")
+
+    def make_whole(self) -> None:
+        """Take in what the model reads from elsewhere, for a file that runs without it; most models hold all."""
 
     def before_training(self, source: Source) -> None:
         """Count what is to be counted in the training examples; most models count nothing."""

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from torchcaps.inputs.base import Inputs
+from torchcaps.models.backbones import check_backbone_trusted
 from torchcaps.models.loading import check_weights, described_shapes, read_labels
 from torchcaps.models.registry import find_saved, identity
 from torchcaps.trust import check_trusted
@@ -85,6 +86,10 @@ class SavedModel(nn.Module, PyTorchModelHubMixin):
         """What the model takes, and a line of code that gives it that."""
         raise NotImplementedError
 
+    def read_preprocessing(self, saved: Mapping[str, Any]) -> Inputs:
+        """From raw inputs to what the model takes, from what was saved of it."""
+        return self.preprocessing_class.from_dict(saved)
+
     def answers(self) -> str:
         """What the model tells apart, in words."""
         return f"{self.num_classes} classes"
@@ -112,6 +117,7 @@ class SavedModel(nn.Module, PyTorchModelHubMixin):
             raise ValueError(f"{source} does not describe a model of this version: it has no arguments")
         arguments = {**model_class.old_options, **read_options(arguments)}
         check_trusted(arguments.get("routing"), source)
+        check_backbone_trusted(arguments.get("backbone"), source)
         try:
             labels = read_labels(config["labels"], arguments["num_classes"])
             described = described_shapes(model_class, arguments)
@@ -122,7 +128,7 @@ class SavedModel(nn.Module, PyTorchModelHubMixin):
         try:
             model.labels = labels
             model.task.restore(config)
-            model.preprocessing = model_class.preprocessing_class.from_dict(config["preprocessing"])
+            model.preprocessing = model.read_preprocessing(config["preprocessing"])
             model.card = dict(config.get("card", {}))
         except Exception as error:
             raise ValueError(f"{source} does not describe a model of this version: {error}") from error

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from torchcaps.capsules import Capsules, length
-from torchcaps.checks import check_count
+from torchcaps.checks import check_count, check_positive
 from torchcaps.models.base import ModelOutput
 from torchcaps.models.registry import register_model
 from torchcaps.models.text_base import TextModel
@@ -21,6 +21,8 @@ PARTIAL_SHARE = 0.5
 # every class fully active from the start and moves by its whole length in one step of the optimiser (tried: it learns
 # nothing).
 EVIDENCE = 20.0
+# Vectors of an encoder are long: with 20 all classes are fully active after some steps, and nothing more is learned.
+EVIDENCE_OF_TOKENS = 2.0
 # Capsules learn at a multiple of the learning rate: their lengths are squashed and their votes averaged, so that little
 # of a gradient arrives. (Tried on TREC: six epochs at 0.002 give 70 % on validation, at 0.008 79 %.)
 RATE = 3.0
@@ -34,18 +36,22 @@ class TextBranch(nn.Module):
 
     Args:
         ngrams: from words to the first capsules.
-        windows: routes the n-grams of a window, window by window.
+        windows: routes the n-grams of a window, window by window; None leaves that out.
         classes: routes the capsules of all windows to the classes.
+        evidence: the pose of a class is this times the mean of the votes for it.
     """
 
-    def __init__(self, ngrams: NgramCaps, windows: ConvCaps1d, classes: ClassCaps) -> None:
+    def __init__(
+        self, ngrams: NgramCaps, windows: ConvCaps1d | None, classes: ClassCaps, evidence: float = EVIDENCE
+    ) -> None:
         super().__init__()
+        self.strength = evidence
         self.ngrams, self.windows, self.classes = ngrams, windows, classes
 
     @property
     def num_words(self) -> int:
         """Words that a window covers."""
-        return self.ngrams.ngram_size + self.windows.kernel_size[0] - 1
+        return self.ngrams.ngram_size + (0 if self.windows is None else self.windows.kernel_size[0] - 1)
 
     def route(self, words_BTE: Tensor, lengths_B: Tensor, *, return_trace: bool = False) -> dict[str, RoutingResult]:
         """How n-grams were routed to windows, and these to classes.
@@ -53,10 +59,13 @@ class TextBranch(nn.Module):
         Shapes:
             words: (B, T, E); lengths: (B,); results: windows (B, T - K1 - K2 + 2, D, d), classes (B, J, d)
         """
-        ngrams = self.ngrams(words_BTE)
-        windows = self.windows.route(ngrams, mask=self.ngram_mask(lengths_B, ngrams.poses), return_trace=return_trace)
-        evidence, mask = self.evidence(windows.capsules, lengths_B)
-        return {"windows": windows, "classes": self.classes.route(evidence, mask=mask, return_trace=return_trace)}
+        capsules, results = self.ngrams(words_BTE), {}
+        if self.windows is not None:
+            mask = self.ngram_mask(lengths_B, capsules.poses)
+            results["windows"] = self.windows.route(capsules, mask=mask, return_trace=return_trace)
+            capsules = results["windows"].capsules
+        evidence, mask = self.evidence(capsules, lengths_B)
+        return results | {"classes": self.classes.route(evidence, mask=mask, return_trace=return_trace)}
 
     def ngram_mask(self, lengths_B: Tensor, ngrams: Tensor) -> Tensor:
         """Which n-grams lie within their text: (B, positions)."""
@@ -68,7 +77,7 @@ class TextBranch(nn.Module):
         if self.classes.routing.parents_are_means:
             return windows, mask_BT
         num_capsules_B = mask_BT.sum(1) * windows.poses.shape[2]
-        scale_B111 = (EVIDENCE / num_capsules_B)[:, None, None, None].to(windows.poses.dtype)
+        scale_B111 = (self.strength / num_capsules_B)[:, None, None, None].to(windows.poses.dtype)
         return Capsules(windows.poses * scale_B111, windows.activations), mask_BT
 
 
@@ -79,15 +88,15 @@ class TextCapsules(TextModel):
     fewer and smaller capsules and windows of one n-gram were better on the validation parts of TREC and MR, and faster.
 
     Args:
-        num_tokens, num_classes, multi_label, embedding_size, word_dropout, embedding_rate, word_evidence,
-            pair_evidence, edges: see TextModel.
+        word_dropout, **text_options: see TextModel.
         context: features of an LSTM, in each direction, that every word is given beside its vector; 0 for none. The
             words that reasons then name are the places where it says something, which may be what it read elsewhere.
         ngram_sizes: K1 of each branch.
         channels: B, features of an n-gram.
         types: (C, D), capsule types of n-grams and of windows.
         pose_size: d.
-        window: K2, n-grams of a window.
+        window: K2, n-grams of a window; 0: n-grams vote for the classes themselves.
+        evidence: the pose of a class is this times the mean of the votes for it.
         sharing: "full" (one transformation per place in the window and type) or "shared" (one per parent type).
         routing, routing_options: of windows and classes.
         noise_class: one more class, outside loss and answer, that may catch words which say nothing.
@@ -100,21 +109,14 @@ class TextCapsules(TextModel):
     def __init__(
         self,
         *,
-        num_tokens: int,
-        num_classes: int,
-        multi_label: bool = False,
-        embedding_size: int = 100,
         word_dropout: float = 0.2,
-        embedding_rate: float = 1.0,
-        word_evidence: bool = False,
-        pair_evidence: int = 0,
-        edges: int = 0,
         context: int = 0,
         ngram_sizes: tuple[int, ...],
         channels: int = 128,
         types: tuple[int, int] = (16, 8),
         pose_size: int = 8,
         window: int = 1,
+        evidence: float = EVIDENCE,
         sharing: str = "full",
         routing: str = "dynamic",
         routing_options: dict[str, Any] | None = None,
@@ -122,23 +124,17 @@ class TextCapsules(TextModel):
         leaky: bool = False,
         partial: bool = False,
         amend: bool = False,
+        **text_options: Any,
     ) -> None:
         super().__init__(
-            num_tokens=num_tokens,
-            num_classes=num_classes,
-            multi_label=multi_label,
-            embedding_size=embedding_size,
             word_dropout=word_dropout,
-            embedding_rate=embedding_rate,
-            word_evidence=word_evidence,
-            pair_evidence=pair_evidence,
-            edges=edges,
             context=context,
             ngram_sizes=list(ngram_sizes),
             channels=channels,
             types=list(types),
             pose_size=pose_size,
             window=window,
+            evidence=check_positive("evidence", evidence),
             sharing=sharing,
             routing=routing,
             routing_options=routing_options,
@@ -146,6 +142,7 @@ class TextCapsules(TextModel):
             leaky=leaky,
             partial=partial,
             amend=amend,
+            **text_options,
         )
         if not ngram_sizes:
             raise ValueError("ngram_sizes must name at least one size, such as (3,)")
@@ -153,6 +150,8 @@ class TextCapsules(TextModel):
         options = (routing_options or {}) | switches
         window_options = options | ({"partial": PARTIAL_SHARE} if partial else {})
         ngram_types, window_types = types
+        has_windows = check_count("window", window, least=0) > 0
+        class_children = window_types if has_windows else ngram_types
         self.context = TextLSTM(self.word_size, context) if check_count("context", context, least=0) else None
         branches = [
             TextBranch(
@@ -168,22 +167,25 @@ class TextCapsules(TextModel):
                     sharing=sharing,
                     weight_std=0.3,
                     routing=create_routing(routing, **window_options),
-                ),
+                )
+                if has_windows
+                else None,
                 ClassCaps(
-                    window_types,
-                    num_classes + noise_class,
+                    class_children,
+                    self.num_classes + noise_class,
                     pose_size,
                     pose_size,
                     sharing=sharing,
                     coordinates=False,
                     routing=create_routing(routing, **options),
                 ),
+                evidence,
             )
             for size in ngram_sizes
         ]
         self.branches = nn.ModuleList(branches)
         self.learning_rates |= {f"branches.{name}": RATE for name, _ in self.branches.named_parameters()}
-        self.default_loss = "margin" if multi_label else "cross_entropy"
+        self.default_loss = "margin" if self.multi_label else "cross_entropy"
         self.least_length = max(branch.num_words for branch in branches)
 
     def embed(self, tokens: Tensor, classes: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -251,3 +253,36 @@ class TextCapsuleB(TextCapsules):
     @takes_old_name
     def __init__(self, *, ngram_sizes: tuple[int, ...] = (3, 4, 5), **options: Any) -> None:
         super().__init__(ngram_sizes=ngram_sizes, **options)
+
+
+@register_model("text-capsules")
+class TokenCapsules(TextCapsules):
+    """Capsules of single tokens that vote for the classes with shared transformations; made for pretrained encoders.
+
+    Example:
+        >>> model = TokenCapsules(num_tokens=50, num_classes=2)
+        >>> model(torch.randint(1, 50, (4, 9))).scores.shape
+        torch.Size([4, 2])
+    """
+
+    @takes_old_name
+    def __init__(
+        self,
+        *,
+        ngram_sizes: tuple[int, ...] = (1,),
+        types: tuple[int, int] = (8, 8),
+        pose_size: int = 16,
+        window: int = 0,
+        evidence: float = EVIDENCE_OF_TOKENS,
+        sharing: str = "shared",
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            ngram_sizes=ngram_sizes,
+            types=types,
+            pose_size=pose_size,
+            window=window,
+            evidence=evidence,
+            sharing=sharing,
+            **options,
+        )

@@ -5,11 +5,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchcaps.checks import check_choice
 from torchcaps.models.base import ModelOutput
 from torchcaps.models.registry import register_model
 from torchcaps.models.text_base import TextModel
 from torchcaps.nn import NgramCaps
 from torchcaps.nn.text import TextLSTM, window_mask
+
+POOLINGS = ("mean", "attention", "first")
 
 
 @register_model("text-cnn")
@@ -99,6 +102,42 @@ class BiLSTM(TextModel):
         words, lengths = self.embed(tokens, classes)
         states = self.lstm(words, lengths)
         return ModelOutput(self.classifier(largest(states.transpose(1, 2), lengths)))
+
+
+@register_model("text-pooling")
+class TextPooling(TextModel):
+    """One vector of a text, a mean of its words or its first special token, and a linear layer: no capsules.
+
+    Args:
+        pooling: "mean" of the words; "attention", a mean whose weights are learned; or "first", what an encoder says of
+            the special token before the text.
+        **options: see TextModel.
+
+    Example:
+        >>> TextPooling(num_tokens=50, num_classes=2)(torch.randint(1, 50, (4, 9))).scores.shape
+        torch.Size([4, 2])
+    """
+
+    default_loss = "cross_entropy"
+    gives_activations = False
+
+    def __init__(self, *, pooling: str = "mean", word_dropout: float = 0.2, **options: Any) -> None:
+        super().__init__(pooling=check_choice("pooling", pooling, POOLINGS), word_dropout=word_dropout, **options)
+        if pooling == "first" and self.encoder is None:
+            raise ValueError("pooling='first' reads the special token of an encoder; give encoder=, or another pooling")
+        self.pooling = pooling
+        size = self.embedding_size if pooling == "first" else self.word_size
+        self.attention = nn.Linear(size, 1) if pooling == "attention" else None
+        self.classifier = nn.Linear(size, self.num_classes)
+
+    def forward(self, tokens: Tensor, classes: Tensor | None = None) -> ModelOutput:
+        if self.pooling == "first":
+            return ModelOutput(self.classifier(self.dropout(self.vectors(tokens)[1])))
+        words, lengths = self.embed(tokens, classes)
+        mask = window_mask(lengths, words.shape[1], 1)
+        scores = words.new_zeros(mask.shape) if self.attention is None else self.attention(words).squeeze(-1)
+        weights = scores.masked_fill(~mask, -torch.inf).softmax(-1).unsqueeze(-1)
+        return ModelOutput(self.classifier((weights * words).sum(1)))
 
 
 def largest(features: Tensor, lengths: Tensor, window: int = 1) -> Tensor:

@@ -12,7 +12,15 @@ from torchcaps.runs.configuration import RunConfig
 from torchcaps.training.recommend import new_recommender
 from torchcaps.training.text import new_text_model
 
-FROM_DATA = {"image_shape", "num_classes", "num_tokens", "multi_label", "num_features", "features_per_item"}
+FROM_DATA = {
+    "image_shape",
+    "num_classes",
+    "num_tokens",
+    "multi_label",
+    "num_features",
+    "features_per_item",
+    "encoder_files",
+}
 
 
 def new_model(config: RunConfig, data: DataSet) -> Model:
@@ -49,7 +57,7 @@ def _image_model(name: str, config: RunConfig, data: DataSet) -> Model:
 
 def _text_model(name: str, config: RunConfig, data: DataSet) -> Model:
     return new_text_model(
-        name,
+        config.model,
         data.train.inputs,
         class_names=data.class_names,
         multi_label=data.train.is_multi_label,
@@ -68,7 +76,7 @@ class Kind:
     """What a run does for one kind of data.
 
     Attributes:
-        model: the model that is taken when none is named.
+        model: the model that is taken when none is named; texts on an encoder have another.
         options: those of a run that are about this kind alone.
         build: makes the model.
     """

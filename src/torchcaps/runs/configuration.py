@@ -28,7 +28,7 @@ class RunConfig:
             `torchcaps.data.interactions.load_interactions`.
         task: "classify" images or texts, or "recommend" items to people.
         model: name, see `torchcaps.models.list_models`; None takes capsnet-small for images, text-capsule-a for texts,
-            mind for people.
+            on an encoder text-capsules, mind for people.
         model_options: arguments of the model, such as {"routing": "kmeans"}.
         image_size: (height, width) to which images are brought, None to keep theirs.
         scaling: "unit", "standardise", "standardise_crop" or "local_contrast", see Preprocessing.

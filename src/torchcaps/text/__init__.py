@@ -1,0 +1,21 @@
+"""Texts as sets of capsules: how alike two are, and which of their parts match.
+
+Needs the extra: pip install 'torchcaps[encoders]'. Importing this room does not import transformers.
+"""
+
+from torchcaps.text.forming import FORMS, form_capsules, starts_of
+from torchcaps.text.matching import best_matching, soft_matching
+from torchcaps.text.sentences import CapsuleSentenceEncoder, CapsuleSet, Found, Match, Part
+
+__all__ = [
+    "FORMS",
+    "CapsuleSentenceEncoder",
+    "CapsuleSet",
+    "Found",
+    "Match",
+    "Part",
+    "best_matching",
+    "form_capsules",
+    "soft_matching",
+    "starts_of",
+]
