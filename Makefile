@@ -12,7 +12,7 @@ demo: $(READY)
 	$(VENV)/bin/torchcaps train --epochs 20
 
 test: $(READY) lint test-gpu
-	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q -n 2
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -q -n 2 --dist worksteal
 
 # Kernels of GPUs in Triton's interpreter: a process either interprets or compiles, and the other tests compile.
 test-gpu: $(READY) $(VENV)/.triton

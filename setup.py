@@ -23,6 +23,7 @@ LINK_FLAGS = ["-shared", "-fopenmp"]
 INSTRUCTION_SETS = {"portable": []}
 if platform.machine() in ("x86_64", "AMD64"):
     INSTRUCTION_SETS["avx2"] = ["-mavx2", "-mfma"]
+    INSTRUCTION_SETS["avx512"] = ["-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl", "-mfma"]
 
 NOTICE = """
 torchcaps: the native library was not built, the package works without it (slower, more memory).

@@ -32,7 +32,9 @@ using MatrixShape = Shape<4, 4, 4>;
 // Keeps a value that is used several times in a register; left alone, the compiler loads it again for each use.
 template <class V>
 inline void keep(V& value) {
-#if defined(__AVX__)
+#if defined(TORCHCAPS_AVX512)
+  asm("" : "+v"(value));
+#elif defined(__AVX__)
   asm("" : "+x"(value));
 #else
   (void)value;

@@ -18,39 +18,22 @@ struct Max {
   }
 };
 
-// Two registers become one that holds both, half as wide each.
-template <class Combine>
-inline Simd<float>::Vec halve(Simd<float>::Vec a, Simd<float>::Vec b, Combine combine) {
-  using I = Simd<float>::Int;
-  return combine(__builtin_shuffle(a, b, I{0, 8, 1, 9, 4, 12, 5, 13}),
-                 __builtin_shuffle(a, b, I{2, 10, 3, 11, 6, 14, 7, 15}));
-}
-
-template <class Combine>
-inline Simd<double>::Vec halve(Simd<double>::Vec a, Simd<double>::Vec b, Combine combine) {
-  using I = Simd<double>::Int;
-  return combine(__builtin_shuffle(a, b, I{0, 4, 2, 6}), __builtin_shuffle(a, b, I{1, 5, 3, 7}));
-}
-
-// result[i] = the lanes of rows[i] combined, for four rows.
-template <class Combine>
-inline void combine_lanes(const Simd<float>::Vec* rows, Combine combine, float* result) {
-  using V = Simd<float>::Vec;
-  using I = Simd<float>::Int;
-  const V ab = halve(rows[0], rows[1], combine), cd = halve(rows[2], rows[3], combine);
-  const V all = combine(__builtin_shuffle(ab, cd, I{0, 1, 8, 9, 4, 5, 12, 13}),
-                        __builtin_shuffle(ab, cd, I{2, 3, 10, 11, 6, 7, 14, 15}));
-  const V other = __builtin_shuffle(all, I{4, 5, 6, 7, 0, 1, 2, 3});
-  const V total = combine(all, other);
-  for (int i = 0; i < 4; i++) result[i] = total[i];
-}
-
-template <class Combine>
-inline void combine_lanes(const Simd<double>::Vec* rows, Combine combine, double* result) {
-  using V = Simd<double>::Vec;
-  using I = Simd<double>::Int;
-  const V ab = halve(rows[0], rows[1], combine), cd = halve(rows[2], rows[3], combine);
-  const V total = combine(__builtin_shuffle(ab, cd, I{0, 1, 4, 5}), __builtin_shuffle(ab, cd, I{2, 3, 6, 7}));
+// result[i] = the lanes of rows[i] combined, for four rows: two registers become one that holds both, half as wide
+// each, then once more, and what the runs of four lanes hold is combined.
+template <class T, class Combine>
+inline void combine_lanes(const Vec<T>* rows, Combine combine, T* result) {
+  constexpr int width = Simd<T>::width;
+  // Of runs of four lanes the first two of a and b, in turns, or the last two.
+  const auto halve = [&](Vec<T> a, Vec<T> b) {
+    return combine(shuffle<T>(a, b, [](int l) constexpr { return l / 4 * 4 + l % 4 / 2 + l % 2 * width; }),
+                   shuffle<T>(a, b, [](int l) constexpr { return l / 4 * 4 + l % 4 / 2 + l % 2 * width + 2; }));
+  };
+  const Vec<T> ab = halve(rows[0], rows[1]), cd = halve(rows[2], rows[3]);
+  Vec<T> total =
+      combine(shuffle<T>(ab, cd, [](int l) constexpr { return l / 4 * 4 + l % 2 + l % 4 / 2 * width; }),
+              shuffle<T>(ab, cd, [](int l) constexpr { return l / 4 * 4 + l % 2 + l % 4 / 2 * width + 2; }));
+  if constexpr (width >= 16) total = combine(total, shuffle<T>(total, total, [](int l) constexpr { return (l + 8) % width; }));
+  if constexpr (width >= 8) total = combine(total, shuffle<T>(total, total, [](int l) constexpr { return (l + 4) % width; }));
   for (int i = 0; i < 4; i++) result[i] = total[i];
 }
 
@@ -58,12 +41,12 @@ inline void combine_lanes(const Simd<double>::Vec* rows, Combine combine, double
 template <class T, class Combine>
 inline void combine_lanes(const Vec<T>* rows, int count, Combine combine, T* result) {
   int i = 0;
-  for (; i + 4 <= count; i += 4) combine_lanes(rows + i, combine, result + i);
+  for (; i + 4 <= count; i += 4) combine_lanes<T>(rows + i, combine, result + i);
   if (i == count) return;
   Vec<T> rest[4];
   T found[4];
   for (int k = 0; k < 4; k++) rest[k] = rows[i + k < count ? i + k : i];
-  combine_lanes(rest, combine, found);
+  combine_lanes<T>(rest, combine, found);
   for (int k = 0; i + k < count; k++) result[i + k] = found[k];
 }
 

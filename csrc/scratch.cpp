@@ -11,6 +11,7 @@
 
 #include "abi.h"
 #include "em.h"
+#include "simd.h"
 #include "softmax_options.h"
 #include "votes.h"
 
@@ -150,10 +151,21 @@ TORCHCAPS_EXPORT int torchcaps_votes_bytes() { return sizeof(torchcaps::Votes<fl
 TORCHCAPS_EXPORT int torchcaps_em_options_bytes() { return sizeof(torchcaps::EmOptions<float>); }
 TORCHCAPS_EXPORT int torchcaps_softmax_options_bytes() { return sizeof(torchcaps::SoftmaxOptions); }
 
-// Whether this processor runs the AVX2 library.
-TORCHCAPS_EXPORT int torchcaps_cpu_has_avx2() {
+// What a register of this build holds, to which kernels that work child by child pad parents.
+TORCHCAPS_EXPORT int torchcaps_register_bytes() { return torchcaps::register_bytes; }
+
+// Whether this processor runs the build for an instruction set; to be asked of the portable one.
+TORCHCAPS_EXPORT int torchcaps_cpu_runs_avx2() {
 #if defined(__x86_64__)
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#else
+  return 0;
+#endif
+}
+TORCHCAPS_EXPORT int torchcaps_cpu_runs_avx512() {
+#if defined(__x86_64__)
+  return torchcaps_cpu_runs_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 #else
   return 0;
 #endif

@@ -1,30 +1,39 @@
-// Vectors of eight floats or four doubles, from the compiler's own vector types.
+// Vectors that fill one register, from the compiler's own vector types.
 //
-// Nothing here names an instruction set: built with -mavx2 -mfma a vector is one register, elsewhere (SSE2,
-// NEON) the compiler splits it. Each build is a library of its own, so no symbol is shared between them.
+// The width is all that instruction sets differ in here: 64 bytes where the compiler was given AVX-512, else 32, which
+// is one register of AVX2 and two of SSE2 or NEON. Each build is a library of its own, so no symbol is shared between
+// them.
 #pragma once
 #include <cmath>
 #include <cstdint>
+#include <utility>
 
 namespace torchcaps {
+
+#if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#define TORCHCAPS_AVX512
+constexpr int register_bytes = 64;
+#else
+constexpr int register_bytes = 32;
+#endif
 
 template <class T>
 struct Simd;
 
 template <>
 struct Simd<float> {
-  typedef float Vec __attribute__((vector_size(32)));
-  typedef float Unaligned __attribute__((vector_size(32), aligned(4), may_alias));
-  typedef int32_t Int __attribute__((vector_size(32)));
-  static constexpr int width = 8;
+  typedef float Vec __attribute__((vector_size(register_bytes)));
+  typedef float Unaligned __attribute__((vector_size(register_bytes), aligned(4), may_alias));
+  typedef int32_t Int __attribute__((vector_size(register_bytes)));
+  static constexpr int width = register_bytes / 4;
 };
 
 template <>
 struct Simd<double> {
-  typedef double Vec __attribute__((vector_size(32)));
-  typedef double Unaligned __attribute__((vector_size(32), aligned(8), may_alias));
-  typedef int64_t Int __attribute__((vector_size(32)));
-  static constexpr int width = 4;
+  typedef double Vec __attribute__((vector_size(register_bytes)));
+  typedef double Unaligned __attribute__((vector_size(register_bytes), aligned(8), may_alias));
+  typedef int64_t Int __attribute__((vector_size(register_bytes)));
+  static constexpr int width = register_bytes / 8;
 };
 
 template <class T>
@@ -44,7 +53,12 @@ inline void store(T* p, Vec<T> v) {
 // may rely on the result after finish_streaming().
 template <class T>
 inline void stream(T* p, Vec<T> v) {
-#if defined(__AVX__)
+#if defined(TORCHCAPS_AVX512)
+  if constexpr (sizeof(T) == 4)
+    __builtin_ia32_movntps512(p, v);
+  else
+    __builtin_ia32_movntpd512(p, v);
+#elif defined(__AVX__)
   if constexpr (sizeof(T) == 4)
     __builtin_ia32_movntps256(p, v);
   else
@@ -70,44 +84,37 @@ inline V max(V a, V b) {
   return a > b ? a : b;
 }
 
+// Lane l of the result is lane pattern(l) of the two registers side by side; the numbers are known to the compiler.
+template <class T, class Pattern, int... Lane>
+inline Vec<T> shuffle(Vec<T> a, Vec<T> b, Pattern pattern, std::integer_sequence<int, Lane...>) {
+  return __builtin_shuffle(a, b, typename Simd<T>::Int{pattern(Lane)...});
+}
+template <class T, class Pattern>
+inline Vec<T> shuffle(Vec<T> a, Vec<T> b, Pattern pattern) {
+  return shuffle<T>(a, b, pattern, std::make_integer_sequence<int, Simd<T>::width>());
+}
+
 template <class T>
 inline T sum_lanes(Vec<T> v) {
+  constexpr int width = Simd<T>::width, kept = width < 8 ? width : 8;
+  if constexpr (kept < width) v += shuffle<T>(v, v, [](int l) constexpr { return (l + kept) % width; });
   T total = 0;
-  for (int i = 0; i < Simd<T>::width; i++) total += v[i];
+  for (int i = 0; i < kept; i++) total += v[i];
   return total;
 }
 
-// Turns a square of `width` rows around in registers.
-inline void transpose(Simd<float>::Vec (&row)[8]) {
-  using I = Simd<float>::Int;
-  Simd<float>::Vec half[8];
-  for (int i = 0; i < 8; i += 2) {  // pairs of rows
-    half[i] = __builtin_shuffle(row[i], row[i + 1], I{0, 8, 2, 10, 4, 12, 6, 14});
-    half[i + 1] = __builtin_shuffle(row[i], row[i + 1], I{1, 9, 3, 11, 5, 13, 7, 15});
+// Turns a square of `width` rows around in registers: rows that lie `Distance` apart exchange every other run of so
+// many lanes, for distances 1, 2, 4 and so on.
+template <class T, int Distance = 1>
+inline void transpose(Vec<T> (&row)[Simd<T>::width]) {
+  constexpr int width = Simd<T>::width;
+  for (int i = 0; i < width; i++) {
+    if (i & Distance) continue;
+    const Vec<T> upper = row[i], lower = row[i + Distance];
+    row[i] = shuffle<T>(upper, lower, [](int l) constexpr { return l & Distance ? width + l - Distance : l; });
+    row[i + Distance] = shuffle<T>(upper, lower, [](int l) constexpr { return l & Distance ? width + l : l + Distance; });
   }
-  for (int i = 0; i < 8; i += 4)  // fours
-    for (int j = 0; j < 2; j++) {
-      row[i + j] = __builtin_shuffle(half[i + j], half[i + j + 2], I{0, 1, 8, 9, 4, 5, 12, 13});
-      row[i + j + 2] = __builtin_shuffle(half[i + j], half[i + j + 2], I{2, 3, 10, 11, 6, 7, 14, 15});
-    }
-  for (int i = 0; i < 4; i++) {  // halves
-    half[i] = __builtin_shuffle(row[i], row[i + 4], I{0, 1, 2, 3, 8, 9, 10, 11});
-    half[i + 4] = __builtin_shuffle(row[i], row[i + 4], I{4, 5, 6, 7, 12, 13, 14, 15});
-  }
-  for (int i = 0; i < 8; i++) row[i] = half[i];
-}
-
-inline void transpose(Simd<double>::Vec (&row)[4]) {
-  using I = Simd<double>::Int;
-  Simd<double>::Vec half[4];
-  for (int i = 0; i < 4; i += 2) {
-    half[i] = __builtin_shuffle(row[i], row[i + 1], I{0, 4, 2, 6});
-    half[i + 1] = __builtin_shuffle(row[i], row[i + 1], I{1, 5, 3, 7});
-  }
-  for (int i = 0; i < 2; i++) {
-    row[i] = __builtin_shuffle(half[i], half[i + 2], I{0, 1, 4, 5});
-    row[i + 2] = __builtin_shuffle(half[i], half[i + 2], I{2, 3, 6, 7});
-  }
+  if constexpr (2 * Distance < width) transpose<T, 2 * Distance>(row);
 }
 
 // to[column][row] = from[row][column] for `rows` rows that lie wherever `from` says.
@@ -120,7 +127,7 @@ inline void transpose_rows(const T* const* from, int64_t rows, int64_t columns, 
     for (; c + width <= columns; c += width) {
       Vec<T> square[width];
       for (int i = 0; i < width; i++) square[i] = load(from[r + i] + c);
-      transpose(square);
+      transpose<T>(square);
       for (int i = 0; i < width; i++) store(to + (c + i) * stride + r, square[i]);
     }
     for (; c < columns; c++)
@@ -142,7 +149,7 @@ inline void transpose_columns(const T* from, int64_t stride, int64_t rows, int64
     for (; c + width <= columns; c += width) {
       Vec<T> square[width];
       for (int i = 0; i < width; i++) square[i] = load(from + (c + i) * stride + r);
-      transpose(square);
+      transpose<T>(square);
       for (int i = 0; i < width; i++)
         if (to[r + i]) store(to[r + i] + c, square[i]);
     }
@@ -191,7 +198,7 @@ inline Simd<float>::Vec exp_of_negative(Simd<float>::Vec x) {
 }
 
 inline Simd<double>::Vec exp(Simd<double>::Vec x) {
-  for (int i = 0; i < 4; i++) x[i] = std::exp(x[i]);
+  for (int i = 0; i < Simd<double>::width; i++) x[i] = std::exp(x[i]);
   return x;
 }
 
@@ -223,7 +230,7 @@ inline Simd<float>::Vec log(Simd<float>::Vec x) {
 }
 
 inline Simd<double>::Vec log(Simd<double>::Vec x) {
-  for (int i = 0; i < 4; i++) x[i] = std::log(x[i]);
+  for (int i = 0; i < Simd<double>::width; i++) x[i] = std::log(x[i]);
   return x;
 }
 

@@ -14,7 +14,7 @@ int with_softmax_plan(const Votes<T>* votes, const SoftmaxOptions* options, int 
   return guarded([&] {
     require(votes && options);
     check(*votes);
-    if (votes->examples * votes->windows <= Simd<T>::width && Simd<T>::width == 8)
+    if (sizeof(T) == 4 && votes->examples * votes->windows <= Simd<T>::width)  // float64 is for checking
       body(SoftmaxPlan<T, 1>(*votes, *options, threads));
     else
       body(SoftmaxPlan<T, 2>(*votes, *options, threads));

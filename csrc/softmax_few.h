@@ -97,6 +97,11 @@ class SoftmaxFew {
       store(row + e, a);
       store(row + e + width, b);
     }
+    for (; e + width <= outer; e += width) {
+      Vec<T> a = load(row + e);
+      for (int64_t k = 0; k < inner; k++) a += load(weight + k * outer + e) * pose[k];
+      store(row + e, a);
+    }
     for (; e < outer; e++)
       for (int64_t k = 0; k < inner; k++) row[e] += pose[k] * weight[k * outer + e];
   }

@@ -32,7 +32,11 @@ from torchcaps.native import library
 PROJECT = Path(__file__).parents[1]
 COMMON = "-std=c++17 -fopenmp -fPIC -fvisibility=hidden -Wno-psabi"
 SANITIZERS = "-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined"
-INSTRUCTION_SETS = {"avx2": "-mavx2 -mfma", "portable": ""}
+INSTRUCTION_SETS = {
+    "avx512": "-mavx512f -mavx512dq -mavx512bw -mavx512vl -mfma",
+    "avx2": "-mavx2 -mfma",
+    "portable": "",
+}
 CROSS_COMPILER, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64-static"
 LIBRARIES = "/lib/aarch64-linux-gnu:/usr/lib/aarch64-linux-gnu"
 TOLERANCES = {"f32": 1e-4, "f64": 1e-9}  # shares of the largest entry, as against the reference

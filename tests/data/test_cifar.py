@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import os
 import pickle
 import struct
@@ -238,3 +239,36 @@ def test_headers_and_tails_without_end_are_refused(tmp_path, monkeypatch, kind):
         load_data(archive)
     assert tracemalloc.get_traced_memory()[1] < 2**23
     tracemalloc.stop()
+
+
+def write_sheets(folder, *, rows=NUM, spare=0):
+    from PIL import Image
+
+    folder.mkdir(exist_ok=True)
+    for seed, name in enumerate(NAMES):
+        pixels = planes(seed)[:rows].reshape(rows, 3, 1024).transpose(0, 2, 1)
+        Image.fromarray(np.ascontiguousarray(pixels)).save(folder / f"{name}.png")
+    train = [label for seed in range(5) for label in labels(seed)] + [0] * spare
+    (folder / "train_lables.json").write_text(json.dumps(train))
+    (folder / "test_lables.json").write_text(json.dumps(labels(5)))
+
+
+def test_sheets_of_png_with_their_labels(tmp_path):
+    write_sheets(tmp_path / "package")
+    data = load_data(tmp_path)
+    assert len(data.train) == 5 * NUM
+    assert np.array_equal(data.train.images[NUM], planes(1)[0].reshape(3, 32, 32).transpose(1, 2, 0))
+    assert data.test.labels.tolist() == labels(5)
+
+
+def test_sheets_that_do_not_fit_their_labels(tmp_path):
+    write_sheets(tmp_path, spare=1)
+    with pytest.raises(ValueError, match="has 21 labels, and the sheets beside it 20 images"):
+        load_data(tmp_path)
+    (tmp_path / "train_lables.json").write_text("[10]")
+    with pytest.raises(ValueError, match="class numbers from 0 to 9"):
+        load_data(tmp_path)
+    write_sheets(tmp_path)
+    (tmp_path / "data_batch_2.png").write_bytes(b"no picture")
+    with pytest.raises(ValueError, match="cannot be read as a PNG image"):
+        load_data(tmp_path)

@@ -279,7 +279,7 @@ def test_dark_bytes_are_no_shares():
 
 
 def test_models_and_options_that_do_not_fit():
-    with pytest.raises(ValueError, match="text-capsule-a does not take images; choose one of capsnet"):
+    with pytest.raises(ValueError, match="text-capsule-a does not take images; choose one of backbone-capsules"):
         classifier(model="text-capsule-a").fit(*stripes())
     with pytest.raises(ValueError, match="a name in training_options must be one of .*, got 'lr'"):
         classifier(training_options={"lr": 1}).fit(*stripes())

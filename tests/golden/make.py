@@ -1,6 +1,6 @@
 """What a change of shape must not move: losses of 20 steps of every family of models, answers of all that ship.
 
-`python tests/golden/make.py BACKEND` computes them in a process of its own, because the instruction set of the
+`python tests/golden/make.py BACKEND STEPS` computes them in a process of its own, because the instruction set of the
 kernels is chosen once per process (TORCHCAPS_ISA). `--record` writes them beside this file.
 """
 
@@ -8,12 +8,18 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
 STEPS, BATCH_SIZE = 20, 8
 # Backend and instruction set; the portable kernels are read by a compiler that may fuse otherwise on another machine.
-WAYS = {"reference": ("reference", "portable"), "portable": ("auto", "portable"), "avx2": ("auto", "avx2")}
+WAYS = {
+    "reference": ("reference", "portable"),
+    "portable": ("auto", "portable"),
+    "avx2": ("auto", "avx2"),
+    "avx512": ("auto", "avx512"),
+}
 IMAGE_MODELS = {
     "capsnet-small": {},
     "capsnet-small kmeans": {"routing": "kmeans", "routing_options": {"num_iterations": 2}},
@@ -45,7 +51,7 @@ SENTENCES = (
 )
 
 
-def compute(backend: str) -> dict[str, dict[str, list]]:
+def compute(backend: str, steps: int) -> dict[str, dict[str, list]]:
     """All figures with one backend."""
     import torch
 
@@ -53,12 +59,12 @@ def compute(backend: str) -> dict[str, dict[str, list]]:
 
     torch.set_num_threads(1)
     with use_backend(backend):
-        losses = {name: image_losses(name, options) for name, options in IMAGE_MODELS.items()}
-        losses |= {name: text_losses(name, options) for name, options in TEXT_MODELS.items()}
+        losses = {name: image_losses(name, options, steps) for name, options in IMAGE_MODELS.items()}
+        losses |= {name: text_losses(name, options, steps) for name, options in TEXT_MODELS.items()}
         return {"losses": losses, "answers": shipped_answers()}
 
 
-def image_losses(name: str, options: dict) -> list[float]:
+def image_losses(name: str, options: dict, steps: int) -> list[float]:
     """Mean losses so far, step by step, of a model of digits."""
     import torch
 
@@ -67,10 +73,10 @@ def image_losses(name: str, options: dict) -> list[float]:
 
     train = load_data("digits").train.subset(range(STEPS * BATCH_SIZE))
     torch.manual_seed(0)
-    return losses_of(create_model(name.split()[0], image_shape=(1, 28, 28), num_classes=10, **options), train)
+    return losses_of(create_model(name.split()[0], image_shape=(1, 28, 28), num_classes=10, **options), train, steps)
 
 
-def text_losses(name: str, options: dict) -> list[float]:
+def text_losses(name: str, options: dict, steps: int) -> list[float]:
     """Mean losses so far, step by step, of a model of snippets."""
     import torch
 
@@ -85,16 +91,23 @@ def text_losses(name: str, options: dict) -> list[float]:
         name.split()[0], num_tokens=encoding.num_tokens, num_classes=2, embedding_size=16, word_evidence=True, **options
     )
     model.preprocessing = encoding
-    return losses_of(model, train)
+    return losses_of(model, train, steps)
 
 
-def losses_of(model, train) -> list[float]:
+def losses_of(model, train, steps: int) -> list[float]:
     from torchcaps.training import TrainingConfig, fit
 
     losses = []
+
+    def note(event) -> None:
+        losses.append(event.loss)
+        if len(losses) == steps:
+            raise StopIteration
+
     config = TrainingConfig(epochs=1, batch_size=BATCH_SIZE, seed=3)
-    fit(model, train, None, config, on_event=lambda event: losses.append(event.loss))
-    return losses[:STEPS]
+    with suppress(StopIteration):
+        fit(model, train, None, config, on_event=note)
+    return losses
 
 
 def shipped_answers() -> dict[str, list]:
@@ -116,11 +129,11 @@ def shipped_answers() -> dict[str, list]:
     }
 
 
-def run(way: str) -> dict[str, dict[str, list]]:
+def run(way: str, steps: int = STEPS) -> dict[str, dict[str, list]]:
     """The figures of one way, from a process of its own."""
     backend, instruction_set = WAYS[way]
     environment = os.environ | {"TORCHCAPS_ISA": instruction_set, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    command = [sys.executable, str(Path(__file__)), backend]
+    command = [sys.executable, str(Path(__file__)), backend, str(steps)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -145,4 +158,4 @@ if __name__ == "__main__":
         figures = {"machine": machine(), **{way: run(way) for way in WAYS}}
         (FOLDER / "figures.json").write_text(json.dumps(figures, indent=0) + "\n")
     else:
-        print(json.dumps(compute(sys.argv[1])))
+        print(json.dumps(compute(sys.argv[1], int(sys.argv[2]))))

@@ -9,8 +9,21 @@ from support.cases import dense_case
 from torchcaps.gpu import availability, verified
 from torchcaps.gpu.em import TritonEm
 from torchcaps.gpu.softmax import TritonSoftmax
-from torchcaps.routing import backend_names, dynamic_routing, max_min_routing, plan, why_not
+from torchcaps.routing import (
+    attention_routing,
+    backend_names,
+    dynamic_routing,
+    heinsen_routing,
+    kmeans_routing,
+    max_min_routing,
+    plan,
+    self_attention_routing,
+    self_routing,
+    vb_routing,
+    why_not,
+)
 from torchcaps.routing.ops import bodies
+from torchcaps.votes import DenseVotes
 
 GPU = {"get_device_name": "A GPU", "get_device_capability": (9, 0)}
 
@@ -84,5 +97,20 @@ def test_old_gpus_are_refused(gpu, monkeypatch):
     assert reason == "its kernels need compute capability 8.0, A GPU has 7.0"
 
 
-def test_what_has_no_kernel_yet(gpu):
-    assert "max-min routing has no kernel for GPUs yet" in why_not("triton", max_min_routing, dense_case().votes())
+def test_every_routing_that_has_a_kernel_of_the_cpu(gpu):
+    votes = dense_case().votes()
+    assert why_not("triton", max_min_routing, votes) is None
+    assert why_not("triton", vb_routing, votes, beta_a=0.0, beta_u=0.0) is None
+    assert why_not("triton", heinsen_routing, votes, beta_use=0.0, beta_ignore=0.0) is None
+    assert why_not("triton", self_routing, votes) is None
+
+
+def test_what_has_no_kernel(gpu):
+    votes = dense_case().votes()
+    assert "hard" in why_not("triton", kmeans_routing, votes, hard=True)
+    assert why_not("triton", attention_routing, votes)
+    assert why_not("triton", self_attention_routing, votes)
+    exists = torch.zeros(1, 2, 3, 4)
+    assert "the votes exist already" in why_not("triton", dynamic_routing, exists)
+    many = DenseVotes(torch.zeros(1, 1, 1).expand(2**20, 2**12, 1), torch.zeros(1, 1, 1), sharing="shared")
+    assert "with 32 bits, this layer has 4,294,967,296 of them" in why_not("triton", dynamic_routing, many)

@@ -296,7 +296,8 @@ def test_other_builds_and_poisoned_scratch(instruction_set):
         pytest.skip(f"no {instruction_set} build for this processor")
     files = [str(TESTS / "routing" / name / "test_fused.py") for name in ("dynamic", "kmeans", "entropy", "max_min")]
     environment = os.environ | {"TORCHCAPS_ISA": instruction_set, "TORCHCAPS_POISON": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, __file__]
+    chosen = "situations or lanes or pose_and_vote or matrix_sides or larger_than"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, *files, __file__]
     finished = subprocess.run(command, env=environment, cwd=TESTS.parent, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stdout[-3000:]
 

@@ -3,6 +3,9 @@
 A problem is drawn from its number alone, so that one that fails can be drawn again. By hand, with a record:
 
     PYTHONPATH=tests python -m support.fuzzing COUNT OUT.json [FIRST]
+
+With TRITON_INTERPRET=1 the kernels of GPUs answer. Problems that they do not take, or that have many slots, are left
+out: numbers go on until COUNT problems have been answered.
 """
 
 import json
@@ -12,7 +15,9 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -416,24 +421,54 @@ def largest(value: Tensor) -> float:
     return value.double().abs().max().item() if value.numel() else 0.0
 
 
+def is_for_interpreter(problem: Problem) -> bool:
+    """Whether the kernels of GPUs take a problem, and the interpreter does not take for ever."""
+    from support.interpreter import FEW
+
+    return problem.refusal("triton") is None and problem.describe(problem.leaves).num_slots <= FEW
+
+
+def with_tiles(number: int):
+    """Tiles for the interpreter: one program does all, or for every fourth problem many do."""
+    from support.interpreter import MANY_PROGRAMS, ONE_PROGRAM, tiles_of
+
+    return tiles_of(ONE_PROGRAM if number % 4 else MANY_PROGRAMS)
+
+
 def main() -> None:
-    count, out, first = int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 0
-    answered, patterns, failures, started = Counter(), Counter(), [], time.process_time()
-    for number in range(first, first + count):
+    wanted, out, first = int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 0
+    answered, patterns, failures, started, checked = Counter(), Counter(), [], time.process_time(), 0
+    interpreted = BACKENDS == ("triton",)
+    if interpreted:
+        from support.interpreter import nan_in_new_memory, quicken
+
+        quicken()
+    for number in count(first):
         problem = draw(number)
+        if interpreted and not is_for_interpreter(problem):
+            continue
         try:
-            wrong, backends = check(problem)
+            with (
+                nan_in_new_memory() if interpreted else nullcontext(),
+                with_tiles(number) if interpreted else nullcontext(),
+            ):
+                wrong, backends = check(problem)
         except Exception as error:  # a crash is a finding, the others are checked all the same
             wrong, backends = [f"{type(error).__name__}: {error}"], []
+        checked += 1
         patterns[problem.pattern.split(" ")[0]] += 1
         answered.update(f"{problem.algorithm}, {backend}" for backend in backends)
         if wrong:
             failures.append({"problem": str(problem), "wrong": wrong})
             print(problem, *wrong, sep="\n  ", file=sys.stderr)
-    record = {"problems": count, "first": first, "failures": failures, "answers": dict(sorted(answered.items()))}
-    record |= {"cpu_seconds": round(time.process_time() - started), "environment": environment()}
-    out.write_text(json.dumps(record, indent=2) + "\n")
-    print(f"{count} problems, {sum(answered.values())} answers, {len(failures)} problems with a wrong one")
+        if checked % 100 == 0 or checked == wanted:
+            record = {"problems": checked, "first": first, "last": number, "failures": failures}
+            record |= {"answers": dict(sorted(answered.items()))}
+            record |= {"cpu_seconds": round(time.process_time() - started), "environment": environment()}
+            out.write_text(json.dumps(record, indent=2) + "\n")
+        if checked == wanted:
+            break
+    print(f"{checked} problems, {sum(answered.values())} answers, {len(failures)} problems with a wrong one")
 
 
 if __name__ == "__main__":

@@ -4,9 +4,10 @@ Nobody has timed them yet: this was written without a GPU. `examine_static` comp
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,9 +21,25 @@ from torchcaps.routing.backend import REFERENCE
 
 VARIANTS = (REFERENCE, COMPILE, "chunked", GPU)
 LAYERS = ("digitcaps", "em-conv-14")  # timed and examined unless others are named
-# By the type of the votes; float32 is computed as it is, whatever torch.set_float32_matmul_precision says.
-TOLERANCES = {torch.float64: 1e-9, torch.float32: 2e-4, torch.bfloat16: 0.1}
 WARM_UP, REPEATS = 3, 20
+
+
+class Kind(NamedTuple):
+    """Numbers that kernels compute with: their type, how products of float32 are rounded, and how wrong they may be."""
+
+    name: str
+    dtype: torch.dtype
+    precision: str
+    tolerance: float
+
+
+KINDS = (
+    Kind("float64", torch.float64, "highest", 1e-9),
+    Kind("float32", torch.float32, "highest", 2e-4),
+    Kind("float32, tf32x3", torch.float32, "high", 2e-4),
+    Kind("float32, tf32", torch.float32, "medium", 0.05),
+    Kind("bfloat16", torch.bfloat16, "highest", 0.1),
+)
 
 
 def small_cases() -> list[Case]:
@@ -33,7 +50,7 @@ def small_cases() -> list[Case]:
         pose="matrix",
     )  # fmt: skip
     classes = replace(dense, name="class", layer="class", spatial=(3, 2), num_children=2)
-    wide = replace(dense, name="wide", num_parents=100, in_size=20, out_size=32)
+    wide = replace(dense, name="wide", batch_size=20, num_parents=100, in_size=20, out_size=32)  # products of tiles
     layers = (dense, conv, classes, wide)
     routings: tuple[tuple[str, dict[str, Any]], ...] = (
         ("dynamic", {}),
@@ -45,6 +62,7 @@ def small_cases() -> list[Case]:
         ("em", {"activation": "mdl"}),
         ("em", {"activation": "mixing", "damping": 0.2}),
         ("em", {"activation": "entropy", "inverse_temperature": 0.25}),
+        *((name, {}) for name in ("max_min", "vb", "heinsen", "self")),
     )
     cases = [
         replace(layer, name=f"{routing}, {layer.name} {options}", routing=routing, options=options)
@@ -53,29 +71,40 @@ def small_cases() -> list[Case]:
     ]
     return cases + [
         replace(conv, name=f"{routing}, conv, {kind}", routing=routing, options={"competition": kind})
-        for routing in ("dynamic", "em")
+        for routing in ("dynamic", "max_min", "em", "vb")
         for kind in ("window", "global", "position")
     ]
 
 
-def check_on(device: str, cases: Iterable[Case], types: Sequence[torch.dtype] = tuple(TOLERANCES)) -> Iterator[Check]:
+def check_on(device: str, cases: Iterable[Case], kinds: Sequence[Kind] = KINDS) -> Iterator[Check]:
     """Values and gradients of the Triton backend on a device against the float64 reference on the CPU."""
     for case in cases:
         expected_values, expected_gradients = Workload(case, dtype=torch.float64).values_and_gradients(REFERENCE)
-        for dtype in types:
-            workload = Workload(case, dtype=dtype, device=device)
-            same: dict[str, Any] = {"case": case.name, "backend": GPU, "dtype": str(dtype).removeprefix("torch.")}
-            same["tolerance"] = TOLERANCES[dtype]
+        for kind in kinds:
+            workload = Workload(case, dtype=kind.dtype, device=device)
+            same: dict[str, Any] = {"case": case.name, "backend": GPU, "dtype": kind.name, "tolerance": kind.tolerance}
             refused = workload.why_not(GPU)
             if refused is not None:
                 yield Check(**same, refused=refused)
                 continue
-            values, gradients = workload.values_and_gradients(GPU)
+            with rounding(kind.precision):
+                values, gradients = workload.values_and_gradients(GPU)
             yield Check(
                 **same,
                 value_error=largest_error(values, expected_values),
                 gradient_error=largest_error(gradients, expected_gradients),
             )
+
+
+@contextmanager
+def rounding(precision: str) -> Iterator[None]:
+    """Inside the block products of float32 are rounded like this, as torch names it."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def run_on_gpu(
@@ -95,13 +124,20 @@ def run_on_gpu(
         raise MismatchError(checks)
     results: dict[str, Any] = {
         "environment": environment() | {"gpu": torch.cuda.get_device_name()},
-        "bandwidth_bytes_per_second": measure_bandwidth(device),
+        "roofline": {
+            "bytes_per_second": measure_bandwidth(device),
+            "flops_per_second": measure_flops(device),
+            "float32_matmul_precision": torch.get_float32_matmul_precision(),
+        },
         "verified": [asdict(check) for check in checks],
         "cases": [],
     }
     for case in select(make_cases(quick=False), names or LAYERS):
         tell(f"timing {case.name}")
-        results["cases"].append({"case": case.to_dict(), "variants": _time_case(case, device)})
+        variants = _time_case(case, device)
+        for figures in variants.values():
+            figures.update(shares(case, figures, results["roofline"]))
+        results["cases"].append({"case": case.to_dict(), "variants": variants})
     return results
 
 
@@ -110,6 +146,24 @@ def measure_bandwidth(device: str) -> float:
     source = torch.empty(2**28, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     return 2 * source.numel() / (_milliseconds(lambda: target.copy_(source)) / 1000)
+
+
+def measure_flops(device: str) -> float:
+    """FLOP a second of a large product, rounded as torch is set: what no kernel that computes can exceed."""
+    size = 4096
+    left, right = (torch.randn(size, size, device=device) for _ in range(2))
+    return 2 * size**3 / (_milliseconds(lambda: left @ right) / 1000)
+
+
+def shares(case: Case, figures: dict[str, Any], roofline: dict[str, Any]) -> dict[str, float]:
+    """The least time that a device needs, for the bytes that must move or for the FLOP, as a share of what it took."""
+    least = max(
+        case.bytes_moved() / roofline["bytes_per_second"],
+        case.flops() / roofline["flops_per_second"],
+    )
+    times = {name: figures[f"{name}_ms"] / 1000 for name in ("forward", "forward_backward") if f"{name}_ms" in figures}
+    passes = {"forward": 1, "forward_backward": 3}
+    return {f"{name}_roofline": passes[name] * least / time for name, time in times.items()}
 
 
 def _time_case(case: Case, device: str) -> dict[str, Any]:

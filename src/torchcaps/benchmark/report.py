@@ -181,11 +181,14 @@ def gpu_tables(results: dict[str, Any]) -> Iterator[Table]:
             table.add_row(kernel["kernel"], *map(str, numbers), f"{kernel['occupancy']:.0%}")
         yield table
     for case in results.get("cases", ()):
-        table = Table("backend", "forward ms", "with backward ms", "peak MiB", title=case["case"]["name"])
+        columns = ("backend", "forward ms", "of roofline", "with backward ms", "of roofline", "peak MiB")
+        table = Table(*columns, title=case["case"]["name"])
         for name, figures in case["variants"].items():
             if "refused" in figures:
                 table.add_row(name, f"refused: {figures['refused']}")
                 continue
-            times = (figures[key] for key in ("forward_ms", "forward_backward_ms"))
-            table.add_row(name, *(f"{time:.3f}" for time in times), f"{figures['peak_bytes'] / 2**20:.0f}")
+            cells = []
+            for key in ("forward", "forward_backward"):
+                cells += [f"{figures[f'{key}_ms']:.3f}", f"{figures[f'{key}_roofline']:.0%}"]
+            table.add_row(name, *cells, f"{figures['peak_bytes'] / 2**20:.0f}")
         yield table

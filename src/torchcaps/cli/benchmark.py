@@ -35,11 +35,40 @@ class Benchmark:
     static: str | None = None
     """With --device cuda: no GPU needed; compiles for this one, such as sm_80 or sm_90, and prints what is known."""
 
+    plan: str | None = None
+    """Run nothing: tell what this model of images would cost. Parameters, FLOP, bytes of a picture by backend, and the
+    time of a step at best. However large it is, it takes no memory."""
+
+    image_size: int | None = None
+    """With --plan: height and width of the pictures; 32 if left out."""
+
+    classes: int = 10
+    """With --plan: number of classes."""
+
+    channels: int = 3
+    """With --plan: of the pictures."""
+
+    batch_size: int = 32
+    """With --plan: pictures of a step."""
+
+    option: tuple[str, ...] = ()
+    """With --plan: more arguments of the model as name=value, such as backbone=resnet-20 or head=matrix."""
+
+    gpu_tflops: float | None = None
+    """With --plan: peak rate of a GPU in float32, in TFLOP/s, to tell its time as well."""
+
+    gpu_gbps: float | None = None
+    """With --plan: bandwidth of the memory of that GPU, in GB/s."""
+
     def run(self) -> int:
         """Print the tables; 1 if a backend disagrees with the reference or a process failed."""
         if self.out is not None and not self.out.resolve().parent.is_dir():
             raise ValueError(f"the folder of --out {self.out} does not exist; create it first")
 
+        if self.plan is not None:
+            return self._plan(self.plan)
+        if self.image_size is not None or self.option:
+            raise ValueError("--image-size and --option tell of a network to plan; give --plan MODEL, too")
         if self.static is not None and self.device != "cuda":
             raise ValueError("--static tells of kernels of GPUs: give --device cuda, too")
         if self.device == "cuda":
@@ -67,6 +96,14 @@ class Benchmark:
                 return 1
         report.print_results(results, console)
         return 1 if report.failures(results) else 0
+
+    def _plan(self, model: str) -> int:
+        from torchcaps.cli.plan import PlanOptions, show_network_plan
+
+        sizes = {"image_size": self.image_size or 32, "channels": self.channels, "classes": self.classes}
+        rates = {"gpu_tflops": self.gpu_tflops, "gpu_gbps": self.gpu_gbps}
+        show_network_plan(model, PlanOptions(**sizes, batch_size=self.batch_size, option=self.option, **rates))
+        return 0
 
     def _run_on_gpu(self) -> int:
         from rich.console import Console

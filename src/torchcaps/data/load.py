@@ -12,6 +12,7 @@ from torchcaps.data.home import folder_of, home
 from torchcaps.data.idx import read_idx_folder
 from torchcaps.data.labelled import Parts
 from torchcaps.data.made import make_sets
+from torchcaps.data.made_pairs import PAIRS, make_pairs
 from torchcaps.data.norb import read_norb_folder
 from torchcaps.data.npz import read_npz
 from torchcaps.data.sets import DataSet, ImageSet
@@ -70,7 +71,8 @@ SOURCES = {
         read=lambda folder: read_idx_folder(folder, CLOTHES),
     ),
     "cifar10": Source(
-        description="50,000 training and 10,000 test photographs of ten classes, 32 x 32, the binary or Python archive",
+        description="50,000 training and 10,000 test photographs of ten classes, 32 x 32, the binary or Python "
+        "archive or PNG sheets",
         origin="CIFAR-10 (A. Krizhevsky, V. Nair, G. Hinton, 2009; University of Toronto)",
         terms="not stated; its authors ask to be cited",
         read=read_cifar,
@@ -113,6 +115,16 @@ SOURCES = {
         read=lambda embedded: _read_made("affnist", embedded),
         place=EMBEDDED / "digits.npz",
     ),
+    **{
+        f"pairs-{num}": Source(
+            description=f"a digit beside a garment, 28 x 56, new in every epoch: {num} classes, made of {words}",
+            origin=f"Made from Fashion-MNIST and the digits of {FROM_DIGITS}",
+            terms="CC BY-SA 3.0 and MIT, as the digits and the garments",
+            read=lambda embedded, num=num: _read_pairs(num, embedded),
+            place=EMBEDDED / "digits.npz",
+        )
+        for num, words in PAIRS.items()
+    },
 }
 
 
@@ -125,7 +137,8 @@ def load_data(
     """Load images or texts with labels, by name or from a path.
 
     Args:
-        name_or_path: "digits" (embedded); "multimnist", "side-by-side" or "affnist" (made from digits); "mnist",
+        name_or_path: "digits" (embedded); "multimnist", "side-by-side" or "affnist" (made from digits);
+            "pairs-100" (digits beside garments; -10, -25, -50 and -200, too); "mnist",
             "fashion-mnist", "cifar10", "smallnorb" or "toys" (a folder of that name in $TORCHCAPS_DATA, or in data/
             without that variable); a folder of idx files, of smallNORB's .mat files or of CIFAR-10; a folder with one
             folder of PNG or JPEG images per class, perhaps inside train/, validation/ and test/; an .npz file with
@@ -185,6 +198,14 @@ def _read_made(name: str, embedded: Path) -> tuple[ImageSet, ImageSet | None]:
     """Examples made from MNIST where it is at hand, else from the embedded digits."""
     mnist = home() / "mnist"
     return make_sets(name, *(read_idx_folder(mnist, DIGITS) if mnist.is_dir() else read_npz(embedded)))
+
+
+def _read_pairs(num_classes: int, embedded: Path) -> tuple[ImageSet, ImageSet | None]:
+    """Digits beside garments; digits are those of MNIST where it is at hand, else the embedded ones."""
+    mnist = home() / "mnist"
+    digits = read_idx_folder(mnist, DIGITS) if mnist.is_dir() else read_npz(embedded)
+    clothes = folder_of("fashion-mnist", SOURCES["fashion-mnist"].description, can_be_fetched=True)
+    return make_pairs(num_classes, digits, read_idx_folder(clothes, CLOTHES))
 
 
 def _checked_size(image_size: tuple[int, int] | None) -> tuple[int, int] | None:

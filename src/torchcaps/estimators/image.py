@@ -28,6 +28,8 @@ class CapsuleImageClassifier(CapsuleClassifier):
 
     Args:
         model: name, see `torchcaps.models.list_models`.
+        backbone: of "backbone-capsules", which is then the model: a name such as "resnet-20", a folder of transformers
+            or OWNER/NAME on the hub; see `torchcaps.models.BackboneCapsules`. `model_options` choose its head.
         routing: of the model, such as "kmeans"; None is the model's own.
         model_options: more arguments of the model, such as {"reconstruct": True}.
         image_shape: (h, w) or (h, w, c) of images that come as rows.
@@ -62,6 +64,7 @@ class CapsuleImageClassifier(CapsuleClassifier):
         self,
         *,
         model: str = "capsnet-small",
+        backbone: str | None = None,
         routing: str | None = None,
         model_options: dict[str, Any] | None = None,
         image_shape: tuple[int, ...] | None = None,
@@ -79,6 +82,7 @@ class CapsuleImageClassifier(CapsuleClassifier):
         verbose: bool = False,
     ) -> None:
         self.model = model
+        self.backbone = backbone
         self.routing = routing
         self.model_options = model_options
         self.image_shape = image_shape
@@ -146,10 +150,15 @@ class CapsuleImageClassifier(CapsuleClassifier):
         height, width, channels = self.image_shape_
         preprocessing = Preprocessing(image_size=self.image_size or (height, width), channels=channels)
         options: dict[str, Any] = {} if self.routing is None else {"routing": self.routing}
-        if self.model.startswith("capsnet"):
+        name = self.model
+        if self.backbone is not None:
+            if name not in ("capsnet-small", "backbone-capsules"):
+                raise ValueError(f"backbone is an argument of 'backbone-capsules', not of {name!r}; leave one out")
+            name, options["backbone"] = "backbone-capsules", self.backbone
+        if name.startswith("capsnet"):
             options["reconstruct"] = False  # nobody asks an estimator for pictures
         model = create_model(
-            self.model,
+            name,
             image_shape=preprocessing.output_shape,
             num_classes=num_classes,
             multi_label=multi_label,

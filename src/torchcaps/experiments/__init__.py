@@ -25,6 +25,9 @@ EXPERIMENTS = {
     "interests": "interests",
     "sts": "sts",
     "encoders": "encoders",
+    "natural": "natural",
+    "robustness": "robustness",
+    "many-classes": "many_classes",
 }
 
 

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor
 
-from torchcaps.gpu.arguments import Form, Partition
+from torchcaps.gpu.arguments import Arriving, Form, Gaussians, Partition, Sums
 from torchcaps.gpu.availability import on_device, why_not_gpu
 from torchcaps.gpu.launch import launch
 from torchcaps.gpu.state import KINDS, Kind, empty_state, kinds_of, pair, split_state
@@ -14,7 +14,8 @@ from torchcaps.routing.ops.em import EmInputs, EmKernelOptions, EmMapping
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.steps import LEAST_MASS
 
-MDL, MIXING, ENTROPY = EmMapping.MDL, EmMapping.MIXING, EmMapping.ENTROPY
+MDL, MIXING, VB, HEINSEN, MASS = (EmMapping[name] for name in ("MDL", "MIXING", "VB", "HEINSEN", "MASS"))
+NOTHING = Sums(None, None, None)
 
 
 class TritonEm:
@@ -27,8 +28,6 @@ class TritonEm:
     why_not_unasked = staticmethod(why_not_verified)
 
     def why_not(self, problem: Problem, options: EmKernelOptions) -> str | None:
-        if options.mapping not in (MDL, MIXING, ENTROPY):
-            return f"{problem.algorithm.name} routing has no kernel for GPUs yet"
         return why_not_gpu(problem)
 
     def room(self, inputs: EmInputs, keep_state: bool) -> Tensor:
@@ -76,39 +75,57 @@ class _Solution:
         from torchcaps.gpu.layer import Layer
 
         self.options = inputs.options
-        self.layer = Layer(inputs.votes)
-        given = (inputs.beta_a, inputs.beta_u, inputs.initial_logits)
-        self.beta_a, self.beta_u, self.logits = (None if value is None else value.contiguous() for value in given)
+        self.layer = Layer(inputs.votes, worth=inputs.worth)
+        given = (inputs.beta_a, inputs.beta_u, inputs.threshold, inputs.initial_logits)
+        given = (None if value is None else value.contiguous() for value in given)
+        self.beta_a, self.beta_u, self.threshold, self.logits = given
+        self.prior = tuple(map(pair, self.options.prior))
         self.num_iterations = len(self.options.sharpness)
         self.kinds, self.shapes = _kinds(inputs), _shapes(inputs)
 
     def forward(self, outputs: tuple[Tensor, ...], state: Tensor) -> None:
-        from torchcaps.gpu.kernels.em_steps import finish_m_step
-
         layer, options = self.layer, self.options
         mass, height, logit, mean, slope, *partitions = split_state(state, self.shapes)
         mass_scale = self._mass_scale()
         for t in range(self.num_iterations):
             form = self._form(mean, slope, height, t)
             partition = layer.partition(form, self.kinds[t], partitions[t])
-            sums = layer.moments(form, partition, mass=True, spread=True)
-            launch(
-                finish_m_step, layer.row_grid,
-                *sums, mean[t - 1] if t > 0 and options.damping else None, self.beta_a, self.beta_u, mass_scale,
-                mass[t], mean[t], slope[t], height[t], logit[t], layer.num_rows, layer.num_chunks, self._parents(),
-                *self._numbers(t), ACTIVATION=options.mapping, **self._row_options(),
-            )  # fmt: skip
-            if options.mapping == MIXING:
-                total = mass[t].sum((1, 2), keepdim=True)
-                logit[t].copy_(mass[t].clamp_min(LEAST_MASS).log() - total.clamp_min(LEAST_MASS).log())
-                height[t] += options.inverse_temperatures[t] * logit[t]
+            sums = layer.moments(form, partition, worth=options.mapping == HEINSEN)
+            old = mean[t - 1] if t > 0 and options.damping else None
+            self._finish(sums, old, mass_scale, Gaussians(mass[t], height[t], logit[t], mean[t], slope[t]), t)
         out_poses, out_activations, out_logits = outputs
         out_poses.copy_(mean[-1])
         out_logits.copy_(logit[-1])
-        out_activations.copy_(logit[-1].exp() if options.mapping == MIXING else logit[-1].sigmoid())
+        of_logits = {MIXING: torch.exp, MASS: torch.clone}.get(EmMapping(options.mapping), torch.sigmoid)
+        out_activations.copy_(of_logits(logit[-1]))
+
+    def _finish(self, sums: Sums, old: Tensor | None, mass_scale: Tensor | None, out: Gaussians, t: int) -> None:
+        """From the sums of an M-step to its Gaussians."""
+        from torchcaps.gpu.kernels.em_steps import finish_m_step
+        from torchcaps.gpu.kernels.vb_steps import finish_posterior, weigh
+
+        layer, options = self.layer, self.options
+        if options.mapping == VB:
+            launch(
+                finish_posterior, layer.row_grid, sums, out, layer.num_rows, layer.num_chunks, self.prior,
+                **layer.row_options,
+            )  # fmt: skip
+            launch(
+                weigh, layer.row_grid, out.mass, self._total_alpha(out.mass), self.beta_a, self.beta_u,
+                out.height.clone(), out.height, out.logit, layer.num_rows, self.prior, **self._row_options(),
+            )  # fmt: skip
+            return
+        launch(
+            finish_m_step, layer.row_grid, sums, old, self.beta_a, self.beta_u, self.threshold, mass_scale, out,
+            layer.num_rows, layer.num_chunks, self._parents(), *self._numbers(t), ACTIVATION=options.mapping,
+            **self._row_options(),
+        )  # fmt: skip
+        if options.mapping == MIXING:
+            total = out.mass.sum((1, 2), keepdim=True)
+            out.logit.copy_(out.mass.clamp_min(LEAST_MASS).log() - total.clamp_min(LEAST_MASS).log())
+            out.height.add_(options.inverse_temperatures[t] * out.logit)
 
     def backward(self, state: Tensor, arriving: tuple[Tensor | None, ...], gradients: dict[str, Tensor]) -> None:
-        from torchcaps.gpu.kernels.em_steps import finish_gradient
         from torchcaps.gpu.layer import VoteGradients, as_partition
 
         layer, options, last = self.layer, self.options, self.num_iterations - 1
@@ -116,27 +133,17 @@ class _Solution:
         mass_scale = self._mass_scale()
         start = last if options.detach else 0
         votes = VoteGradients(layer, gradients, last + 1 - start)
-        to_betas = layer.new(2, *mass[start:].shape)
-        if options.mapping == MIXING:
-            to_betas.zero_()
+        to_betas = layer.new(2, *mass[start:].shape).zero_()
         to_activations = layer.new(layer.batch_size, layer.num_children).zero_()
-        sums: tuple[Tensor | None, ...] = (None, None, None)
-        carried = None
-        arrived = [None if gradient is None else gradient.contiguous() for gradient in arriving]
+        sums, carried = NOTHING, None
+        arrived = Arriving(*(None if gradient is None else gradient.contiguous() for gradient in arriving))
         for t in reversed(range(start, last + 1)):
-            line, curve, constant = (torch.empty_like(value[t]) for value in (mean, mean, mass))
+            kept = Gaussians(mass[t], height[t], logit[t], mean[t], slope[t])
+            old = mean[t - 1] if t > 0 and options.damping else None
             to_old = torch.empty_like(mean[t]) if options.damping else None
-            shared = self._shared(mass[t], logit[t], sums[0], arrived[1], t)
-            launch(
-                finish_gradient, layer.row_grid,
-                *sums, *(arrived if t == last else (None, None, None)), carried, shared, mass[t], mean[t], slope[t],
-                logit[t], mean[t - 1] if t > 0 and options.damping else None, self.beta_u, mass_scale, line, curve,
-                constant, *to_betas[:, t - start], to_old, layer.num_rows, layer.num_chunks, self._parents(),
-                *self._numbers(t), ACTIVATION=options.mapping, LAST=t == last, **self._row_options(),
-            )  # fmt: skip
+            response = self._respond(sums, arrived, carried, kept, old, mass_scale, to_betas[:, t - start], to_old, t)
             carried = to_old
             form, kind = self._form(mean, slope, height, t), self.kinds[t]
-            response = Form(centre=mean[t], line=line, slope=curve, height=constant)
             partition = as_partition(partitions[t], kind)
             flows = t > start or (t == 0 and "initial_logits" in gradients)
             means: Partition | None = None
@@ -147,9 +154,42 @@ class _Solution:
         votes.finish()
         if "activations" in gradients:
             gradients["activations"].copy_(layer.of_voting(to_activations))
+        if options.mapping == VB:
+            to_betas[1] = -to_betas[0]
         for name, to_beta in zip(("beta_a", "beta_u"), to_betas, strict=True):
             if name in gradients:
                 gradients[name].copy_(to_beta.flatten(0, -2).sum(0))
+        if "threshold" in gradients:
+            gradients["threshold"].copy_(to_betas[0].sum(0))
+
+    def _respond(
+        self, sums: Sums, arrived: Arriving, carried: Tensor | None, kept: Gaussians, old: Tensor | None,
+        mass_scale: Tensor | None, to_betas: Tensor, to_old: Tensor | None, t: int,
+    ) -> Form:  # fmt: skip
+        """The form of the gradients of the weights of M-step t, from those of its Gaussians."""
+        from torchcaps.gpu.kernels.em_steps import finish_gradient
+        from torchcaps.gpu.kernels.vb_steps import finish_posterior_gradient
+
+        layer, options, is_last = self.layer, self.options, t + 1 == self.num_iterations
+        price = to_betas[0] if options.mapping == HEINSEN else None
+        line, curve, constant = (torch.empty_like(value) for value in (kept.mean, kept.mean, kept.mass))
+        out = Form(centre=kept.mean, line=line, slope=curve, height=constant, price=price)
+        arrived = arrived if is_last else Arriving(None, None, None)
+        if options.mapping == VB:
+            to_total = self._sum_sharing(self._to_shares(sums, arrived, kept))
+            launch(
+                finish_posterior_gradient, layer.row_grid, sums, arrived, self._total_alpha(kept.mass), to_total, kept,
+                self.beta_a, self.beta_u, out, to_betas[0], layer.num_rows, layer.num_chunks, self.prior, LAST=is_last,
+                **self._row_options(),
+            )  # fmt: skip
+            return out
+        shared = self._shared(kept, sums.mass, arrived.activation, t)
+        launch(
+            finish_gradient, layer.row_grid, sums, arrived, carried, shared, kept, old, self.beta_u, mass_scale, out,
+            *to_betas, to_old, layer.num_rows, layer.num_chunks, self._parents(), *self._numbers(t),
+            ACTIVATION=options.mapping, LAST=is_last, **self._row_options(),
+        )  # fmt: skip
+        return out
 
     def couplings(self, state: Tensor, iteration: int, outputs: tuple[Tensor, ...]) -> None:
         (out, log_likelihood), layer = outputs, self.layer
@@ -196,19 +236,46 @@ class _Solution:
             return (total / self._parents()).clamp_min(LEAST_MASS)
         return (total / (window_mask.sum(1) * layer.num_parents).clamp_min(1)).clamp_min(LEAST_MASS)
 
-    def _shared(
-        self, mass: Tensor, logit: Tensor, sums: Tensor | None, grad_activations: Tensor | None, t: int
-    ) -> Tensor | None:
+    def _total_alpha(self, mass: Tensor) -> Tensor:
+        """Of those that share the mixing weights of each parent of VB, at least that of one: (B, S, J)."""
+        alpha = mass + self.options.prior[0]
+        window_mask = self.layer.votes.window_mask
+        if window_mask is not None:  # positions that do not exist have no weights
+            alpha = torch.where(window_mask.unsqueeze(-1), alpha, torch.zeros_like(alpha))
+        return self._sum_sharing(alpha).clamp_min(self.options.prior[0])
+
+    def _sum_sharing(self, values: Tensor) -> Tensor:
+        """Over the parents of VB that share mixing weights, for each of them: (B, S, J).
+
+        These are the types of a window, all parents of an example, or the windows of a type.
+        """
+        axes = {0: 2, 1: (1, 2), 2: 1}[self.options.competition]
+        return values.sum(axes, keepdim=True).expand_as(values).contiguous()
+
+    def _to_shares(self, sums: Sums, arrived: Arriving, kept: Gaussians) -> Tensor:
+        """Gradients of E ln pi of VB: (B, S, J)."""
+        if sums.mass is not None:
+            return sums.mass.sum(0).view_as(kept.mass)
+        to_logit = torch.zeros_like(kept.logit)
+        if arrived.activation is not None:
+            to_logit += arrived.activation * kept.logit.sigmoid() * (-kept.logit).sigmoid()
+        if arrived.logit is not None:
+            to_logit += arrived.logit
+        assert self.beta_a is not None
+        assert self.beta_u is not None
+        return (kept.logit - self.beta_a + self.beta_u) * to_logit
+
+    def _shared(self, kept: Gaussians, sums: Tensor | None, grad_activations: Tensor | None, t: int) -> Tensor | None:
         """What every mass gets from the total that all "mixing" activations share, (B,)."""
         if self.options.mapping != MIXING:
             return None
         if sums is not None:
-            to_log = self.options.inverse_temperatures[t] * sums.sum(0).view_as(mass)
+            to_log = self.options.inverse_temperatures[t] * sums.sum(0).view_as(kept.mass)
         elif grad_activations is not None:
-            to_log = logit.exp() * grad_activations
+            to_log = kept.logit.exp() * grad_activations
         else:
-            to_log = torch.zeros_like(mass)
-        total = mass.sum((1, 2))
+            to_log = torch.zeros_like(kept.mass)
+        total = kept.mass.sum((1, 2))
         return torch.where(
             total >= LEAST_MASS, to_log.sum((1, 2)) / total.clamp_min(LEAST_MASS), torch.zeros_like(total)
         )

@@ -13,19 +13,18 @@ from torchcaps.gpu.verified import why_not_verified
 from torchcaps.routing.ops.softmax import SoftmaxAlgorithm, SoftmaxInputs, SoftmaxOptions
 from torchcaps.routing.problem import Problem
 
+DYNAMIC, MAX_MIN = SoftmaxAlgorithm.DYNAMIC, SoftmaxAlgorithm.MAX_MIN
 EUCLIDEAN, ENTROPY = SoftmaxAlgorithm.KMEANS_EUCLIDEAN, SoftmaxAlgorithm.ENTROPY
 
 
 class TritonSoftmax:
     """Its state: sums (r, M, J, D) and their masses (r, M, J) for the Euclidean metric, queries (r - 1, M, J, D), and
-    the log-partitions of every iteration."""
+    the log-partitions (or extremes) of every iteration."""
 
     backend = "triton"
     why_not_unasked = staticmethod(why_not_verified)
 
     def why_not(self, problem: Problem, options: SoftmaxOptions) -> str | None:
-        if options.algorithm == SoftmaxAlgorithm.MAX_MIN:
-            return "max-min routing has no kernel for GPUs yet"
         return why_not_gpu(problem)
 
     def room(self, inputs: SoftmaxInputs, keep_state: bool) -> Tensor:
@@ -58,12 +57,12 @@ def _kinds(inputs: SoftmaxInputs) -> list[Kind]:
 def _shapes(inputs: SoftmaxInputs) -> list[tuple[int, ...]]:
     """Of the parts of a state."""
     votes, options = inputs.votes, inputs.options
-    vectors = (*votes.parent_shape, votes.vote_size)
+    vectors, extremes = (*votes.parent_shape, votes.vote_size), (4,) if options.algorithm == MAX_MIN else ()
     return [
         (options.num_sums, *vectors),
         (options.num_sums if options.algorithm == EUCLIDEAN else 0, *votes.parent_shape),
         (options.num_sums - 1, *vectors),
-        *(kind.shape(votes) for kind in _kinds(inputs)),
+        *((*extremes, *kind.shape(votes)) for kind in _kinds(inputs)),
     ]
 
 
@@ -77,6 +76,8 @@ class _Solution:
         self.layer = Layer(inputs.votes, partial=inputs.partial, leaky=options.leaky)
         self.logits = None if inputs.initial_logits is None else inputs.initial_logits.contiguous()
         self.kinds, self.shapes = _kinds(inputs), _shapes(inputs)
+        # max-min routing is dynamic routing with other couplings
+        self.steps = DYNAMIC if options.algorithm == MAX_MIN else options.algorithm
         if options.algorithm == ENTROPY:
             self.scales = [1 / alpha for alpha in options.alphas]
         else:
@@ -87,16 +88,17 @@ class _Solution:
         from torchcaps.gpu.kernels.softmax_steps import finish_sums
         from torchcaps.gpu.layer import deliver
 
-        layer, algorithm, last = self.layer, self.options.algorithm, self.options.num_sums - 1
+        layer, algorithm, last = self.layer, self.steps, self.options.num_sums - 1
         sums, masses, queries, *partitions = split_state(state, self.shapes)
         room = layer.room_for(out)
         for t in range(last + 1):
             form = self._form(queries, t)
-            partition = layer.partition(form, self.kinds[t], partitions[t])
-            mass_in, sums_in, _ = layer.moments(form, partition, mass=algorithm == EUCLIDEAN, spread=False)
+            find = layer.extremes if self.options.algorithm == MAX_MIN else layer.partition
+            partition = find(form, self.kinds[t], partitions[t])
+            found = layer.moments(form, partition, mass=algorithm == EUCLIDEAN, spread=False)
             launch(
                 finish_sums, layer.row_grid,
-                sums_in, mass_in, queries[t - 1] if t > 0 else None, sums[t], masses[t] if len(masses) else None,
+                found.first, found.mass, queries[t - 1] if t > 0 else None, sums[t], masses[t] if len(masses) else None,
                 queries[t] if t < last else None, room if t == last else None, layer.num_rows, layer.num_chunks,
                 self.squash_k, pair(self.scales[t]), ALGORITHM=algorithm, **layer.row_options,
             )  # fmt: skip
@@ -111,7 +113,7 @@ class _Solution:
         from torchcaps.gpu.layer import VoteGradients, as_partition
 
         layer, options = self.layer, self.options
-        algorithm, last = options.algorithm, options.num_sums - 1
+        algorithm, last = self.steps, options.num_sums - 1
         sums, masses, queries, *partitions = split_state(state, self.shapes)
         start = last if options.detach else 0
         if grad_out is None:  # a caller may differentiate nothing
@@ -126,7 +128,7 @@ class _Solution:
             if algorithm == ENTROPY and t == last:
                 to_sums.copy_(_longest_gradient(sums[t], grad_out.reshape(sums[t].shape).to(sums.dtype)))
             else:
-                to_pose = layer.new(*to_sums.shape) if algorithm == SoftmaxAlgorithm.DYNAMIC else None
+                to_pose = layer.new(*to_sums.shape) if algorithm == DYNAMIC else None
                 launch(
                 finish_gradient, layer.row_grid,
                 sums_in, grad_out.contiguous() if t == last else None, sums[t], masses[t] if len(masses) else None,
@@ -142,7 +144,7 @@ class _Solution:
             if flows or ("activations" in gradients and not options.detach):
                 means, per_child = layer.responses(form, response, partition, kind)
                 to_activations += per_child
-            _, sums_in, _ = votes.add(form, response, partition, means if flows else None, sums=flows and t > 0)
+            sums_in = votes.add(form, response, partition, means if flows else None, sums=flows and t > 0).first
         votes.finish()
         if "activations" in gradients:
             gradients["activations"].copy_(layer.of_voting(to_activations))
@@ -160,7 +162,7 @@ class _Solution:
             return Form(given=self.logits)
         if self.options.algorithm == EUCLIDEAN:
             return Form(centre=queries[t - 1], slope=torch.full_like(queries[t - 1], -self.scales[t - 1]))
-        adds_up = self.options.algorithm == SoftmaxAlgorithm.DYNAMIC
+        adds_up = self.steps == DYNAMIC
         return Form(line=queries[t - 1], given=self.logits if adds_up else None)
 
 

@@ -11,16 +11,41 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-TARGETS = {"sm_80": 80, "sm_86": 86, "sm_89": 89, "sm_90": 90, "sm_100": 100}
-# registers, bytes of shared memory, threads and blocks of one multiprocessor; 1 KiB of each block is the driver's
-LIMITS = {
-    "sm_80": (65536, 167936, 2048, 32),
-    "sm_86": (65536, 102400, 1536, 16),
-    "sm_89": (65536, 102400, 1536, 24),
-    "sm_90": (65536, 233472, 2048, 32),
-    "sm_100": (65536, 233472, 2048, 32),
+
+class Target(NamedTuple):
+    """A kind of GPU.
+
+    Attributes:
+        backend, architecture, warp: as Triton knows it.
+        granule: registers are given to warps in such pieces.
+        registers, shared, threads, blocks: of one multiprocessor; shared memory in bytes.
+        reserved: bytes of shared memory that the driver takes of each block.
+    """
+
+    backend: str
+    architecture: int | str
+    warp: int
+    granule: int
+    registers: int
+    shared: int
+    threads: int
+    blocks: int
+    reserved: int
+
+
+def _nvidia(architecture: int, shared: int, threads: int, blocks: int) -> Target:
+    return Target("cuda", architecture, 32, 256, 65536, shared, threads, blocks, 1024)
+
+
+TARGETS = {
+    "sm_80": _nvidia(80, 167936, 2048, 32),
+    "sm_86": _nvidia(86, 102400, 1536, 16),
+    "sm_89": _nvidia(89, 102400, 1536, 24),
+    "sm_90": _nvidia(90, 233472, 2048, 32),
+    "sm_100": _nvidia(100, 233472, 2048, 32),
+    "gfx942": Target("hip", "gfx942", 64, 512, 131072, 65536, 2048, 32, 0),
 }
 
 
@@ -54,7 +79,7 @@ class _PaperDriver:
     def get_current_target(self) -> Any:
         return self.target
 
-    def get_current_device(self) -> int:
+    def get_current_device(self) -> int | str:
         return self.target.arch  # Triton keeps what it compiled by device
 
     def get_current_stream(self, device: int) -> int:
@@ -80,7 +105,7 @@ def dry_run(target: str) -> Iterator[list[tuple[str, int, Any]]]:
 
         return call
 
-    driver.set_active(_PaperDriver(GPUTarget("cuda", TARGETS[target], 32)))  # pyrefly: ignore[bad-argument-type]
+    driver.set_active(_PaperDriver(GPUTarget(*TARGETS[target][:3])))  # pyrefly: ignore[bad-argument-type]
     JITFunction.__getitem__ = compile_only  # pyrefly: ignore[bad-assignment]
     try:
         yield gathered
@@ -98,33 +123,46 @@ def examine(target: str, call: Callable[[], Any]) -> list[Launch]:
 
 
 def _describe(target: str, kernel: str, programs: int, compiled: Any, known: dict[str, tuple[int, int]]) -> Launch:
-    threads, shared = compiled.metadata.num_warps * 32, compiled.metadata.shared
+    limits, warps, shared = TARGETS[target], compiled.metadata.num_warps, compiled.metadata.shared
     if compiled.hash not in known:
-        known[compiled.hash] = _registers(compiled.asm["cubin"])
+        known[compiled.hash] = (_registers_of_amd if limits.backend == "hip" else _registers)(compiled.asm)
     registers, spilled = known[compiled.hash]
-    all_registers, all_shared, all_threads, most_blocks = LIMITS[target]
-    per_warp = -(-registers * 32 // 256) * 256
+    per_warp, threads = -(-registers * limits.warp // limits.granule) * limits.granule, warps * limits.warp
     blocks = min(
-        all_registers // (per_warp * (threads // 32)),
-        all_shared // (shared + 1024),
-        all_threads // threads,
-        most_blocks,
+        limits.registers // (per_warp * warps),
+        limits.shared // max(1, shared + limits.reserved),
+        limits.threads // threads,
+        limits.blocks,
     )
-    return Launch(kernel, programs, registers, spilled, shared, threads, blocks * threads / all_threads)
+    return Launch(kernel, programs, registers, spilled, shared, threads, blocks * threads / limits.threads)
 
 
-def _registers(cubin: bytes) -> tuple[int, int]:
+def _registers(code: dict[str, Any]) -> tuple[int, int]:
     """(registers, bytes of stack and local memory) of a thread."""
     import triton
 
     tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
+        file.write(code["cubin"])
         file.flush()
         command = [str(tool), "--dump-resource-usage", file.name]
         text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    registers, stack, local = (int(re.search(rf"{key}:(\d+)", text)[1]) for key in ("REG", "STACK", "LOCAL"))  # pyrefly: ignore
+    registers, stack, local = (_find(rf"{key}:(\d+)", text) for key in ("REG", "STACK", "LOCAL"))
     return registers, stack + local
+
+
+def _registers_of_amd(code: dict[str, Any]) -> tuple[int, int]:
+    """The same from the notes of the assembler: vector registers, and bytes of private memory."""
+    text = code["amdgcn"]
+    vector, accumulators = (_find(rf"\.{key}:\s*(\d+)", text) for key in ("vgpr_count", "agpr_count"))
+    return max(vector, accumulators), _find(r"\.private_segment_fixed_size:\s*(\d+)", text)
+
+
+def _find(pattern: str, text: str) -> int:
+    found = re.search(pattern, text)
+    if found is None:
+        raise ValueError(f"the compiler tells no {pattern} of a kernel; this Triton is not the one that is known here")
+    return int(found[1])
 
 
 @contextmanager

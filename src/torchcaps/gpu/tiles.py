@@ -5,6 +5,10 @@ from typing import NamedTuple
 ENTRIES = 1024  # of votes in a tile; eight for each thread of four warps
 WEIGHT_ENTRIES = 4096  # products of a vote and a pose that the gradient of weights holds at a time
 PROGRAMS_WANTED = 1024  # a few for each multiprocessor: how finely slots are cut into chunks
+DOT_SAMPLES = 16  # in a tile, where votes are products of tiles
+LEAST_INNER = 8  # entries of a pose; they are padded to 16
+LARGEST_INNER = 64  # of them at a time
+LARGEST_ROW = 256  # entries of a vote
 LARGEST_VOTE = 16384  # entries of one vote that a program can hold
 
 
@@ -32,8 +36,13 @@ def power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-def choose_tile(samples: int, parents: int, rows: int, row: int, entries: int | None = None) -> Tile:
-    """A tile of about `entries` numbers: whole votes, then parents, then samples.
+def takes_dots(samples: int, rows: int, inner: int, row: int) -> bool:
+    """Whether votes are products of tiles, which tensor cores take: vectors, of no few entries, of no few samples."""
+    return rows == 1 and samples >= DOT_SAMPLES and inner >= LEAST_INNER and power_of_two(row) <= LARGEST_ROW
+
+
+def choose_tile(samples: int, parents: int, rows: int, row: int, entries: int | None = None, least: int = 1) -> Tile:
+    """A tile of about `entries` numbers: whole votes, then parents, then samples, of which there are `least`.
 
     Example:
         >>> choose_tile(128, 10, 1, 16)
@@ -43,9 +52,9 @@ def choose_tile(samples: int, parents: int, rows: int, row: int, entries: int | 
     """
     entries = ENTRIES if entries is None else entries
     rows, row = power_of_two(rows), power_of_two(row)
-    parents = min(power_of_two(parents), max(1, entries // (rows * row)))
-    samples = min(power_of_two(samples), max(1, entries // (parents * rows * row)))
-    warps = min(16, max(4, 4 * rows * row // entries))
+    parents = min(power_of_two(parents), max(1, entries // (least * rows * row)))
+    samples = min(power_of_two(samples), max(least, entries // (parents * rows * row)))
+    warps = min(16, max(4, 4 * samples * parents * rows * row // entries))
     return Tile(samples, parents, rows, row, warps)
 
 

@@ -43,5 +43,5 @@ def seen_window(routes: Routes, depth: int | None = None) -> GridWindow:
         windows = None if result.votes is None else result.votes.windows
         if windows is None or len(windows.kernel) != 2:
             raise ValueError(f"{model.name} has capsules below its classes that lie on no grid of an image")
-        window = window.through(windows.kernel, windows.stride)
+        window = window.through(windows.kernel, windows.stride, windows.border, windows.dilation)
     return window

@@ -147,6 +147,8 @@ def routed_layers(routes: Routes) -> list[RoutedLayer]:
             raise ValueError(f"{name} has layers that do not stand on each other's grid; a tree cannot be climbed down")
         seen_PS = None if votes.windows is None else votes.windows.children().numpy()
         coupling = flat(telling_coupling(routes.layer(name_of_layer).routing, result), seen_PS, votes.num_children)
+        if votes.windows is not None:
+            coupling = coupling[votes.windows.inside().numpy()]
         window = None if depth == len(results) else seen_window(routes, depth)
         layers.append(RoutedLayer(name_of_layer, result.capsules.activations[0].cpu().numpy(), window, coupling))
     return layers

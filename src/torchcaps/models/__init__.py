@@ -1,5 +1,7 @@
 """Capsule networks, recommenders and their baselines, by name."""
 
+from torchcaps.models.backbone_capsules import BackboneCapsules
+from torchcaps.models.backbones import register_backbone
 from torchcaps.models.base import ImageModel, Model, ModelOutput
 from torchcaps.models.baselines import BaselineCNN, NoRouting, SmallCNN
 from torchcaps.models.capsnet import CapsNet, CapsNetShared, CapsNetSmall
@@ -14,6 +16,7 @@ from torchcaps.models.text_base import TextModel
 from torchcaps.models.text_baselines import BiLSTM, KimCNN, TextNoRouting, TextPooling
 
 __all__ = [
+    "BackboneCapsules",
     "BaselineCNN",
     "BiLSTM",
     "CapsNet",
@@ -46,5 +49,6 @@ __all__ = [
     "list_models",
     "list_pretrained",
     "load_model",
+    "register_backbone",
     "register_model",
 ]

@@ -92,6 +92,11 @@ class Model(SavedModel):
         """Whether the model implements `route`."""
         return type(self).route is not Model.route
 
+    @property
+    def frozen_parts(self) -> tuple[nn.Module, ...]:
+        """Parts that training leaves as they are, the statistics of their norms included."""
+        return ()
+
     def last_features(self, inputs: Tensor, /) -> Tensor:
         """What the last linear layer of a model without capsules reads: (B, features)."""
         raise ValueError(f"{self.name} has no features before a last linear layer: it does not implement last_features")

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from torchcaps.inputs.base import Inputs
+from torchcaps.models.backbones import check_backbone_trusted
 from torchcaps.models.loading import check_weights, described_shapes, read_labels
 from torchcaps.models.registry import find_saved, identity
 from torchcaps.trust import check_trusted
@@ -116,6 +117,7 @@ class SavedModel(nn.Module, PyTorchModelHubMixin):
             raise ValueError(f"{source} does not describe a model of this version: it has no arguments")
         arguments = {**model_class.old_options, **read_options(arguments)}
         check_trusted(arguments.get("routing"), source)
+        check_backbone_trusted(arguments.get("backbone"), source)
         try:
             labels = read_labels(config["labels"], arguments["num_classes"])
             described = described_shapes(model_class, arguments)

@@ -13,7 +13,7 @@ from torchcaps.routing.problem import Problem
 from torchcaps.votes import LinearVotes
 
 DTYPES = {torch.float32: "f32", torch.float64: "f64"}
-REGISTER_BYTES = 32  # kernels that work child by child pad parents to whole registers
+LARGEST_REGISTER = 64  # bytes, of any build: kernels that work child by child pad parents to whole registers
 LARGEST_COUNT = 2**31 - 1
 
 
@@ -34,7 +34,7 @@ def why_not_count(problem: Problem, most: int) -> str | None:
     votes = problem.votes
     assert isinstance(votes, LinearVotes)
     _, num_parents, inner, outer = votes.weight.shape
-    padded_parents = num_parents + REGISTER_BYTES // votes.poses.element_size()
+    padded_parents = num_parents + LARGEST_REGISTER // votes.poses.element_size()
     if max(votes.poses.shape[-1], votes.rows * inner, inner * outer) > LARGEST_COUNT:
         return f"its kernel counts the entries of a pose and of a transformation with 32 bits, got {inner} x {outer}"
     if padded_parents * votes.vote_size > most:

@@ -4,7 +4,8 @@ import ctypes
 
 from torch import Tensor
 
-from torchcaps.native.calls import LARGEST_COUNT, REGISTER_BYTES, call, doubles, why_not_count, why_not_native
+from torchcaps.native.calls import LARGEST_COUNT, call, doubles, why_not_count, why_not_native
+from torchcaps.native.library import register_bytes
 from torchcaps.native.struct import PRIOR, EmOptionsStruct, pointer
 from torchcaps.routing.ops.em import EmInputs, EmKernelOptions
 from torchcaps.routing.problem import Problem
@@ -26,7 +27,7 @@ class NativeEm:
         votes, poses = inputs.votes, inputs.votes.poses
         if not keep_state:
             return poses.new_empty(0)
-        lanes = REGISTER_BYTES // poses.element_size()
+        lanes = register_bytes() // poses.element_size()
         record = (-(-votes.num_parents // lanes), 2 * votes.vote_size + 3, lanes)
         return poses.new_empty(poses.shape[0], len(inputs.options.sharpness), votes.num_windows, *record)
 

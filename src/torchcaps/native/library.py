@@ -4,7 +4,7 @@ The library is built beside this file, once per instruction set. It links the Op
 already loaded, so both share one pool of threads.
 
 Environment:
-    TORCHCAPS_ISA: ``avx2`` or ``portable`` forces one build; unset, the processor decides.
+    TORCHCAPS_ISA: ``avx512``, ``avx2`` or ``portable`` forces one build; unset, the processor decides.
     TORCHCAPS_NATIVE: a folder with other builds of the library, such as sanitised ones.
     TORCHCAPS_POISON: ``1`` fills scratch memory with NaN (for tests).
 """
@@ -22,7 +22,7 @@ __all__ = ["NativeLibraryError", "call", "load", "num_threads", "release_scratch
 
 ABI_VERSION = 5
 STRUCTS = {"votes": VotesStruct, "em_options": EmOptionsStruct, "softmax_options": SoftmaxOptionsStruct}
-INSTRUCTION_SETS = ("avx2", "portable")
+INSTRUCTION_SETS = ("avx512", "avx2", "portable")  # the best first
 FOLDER = Path(os.environ.get("TORCHCAPS_NATIVE") or Path(__file__).parent)
 
 _FAILURES = {
@@ -51,7 +51,23 @@ def load() -> ctypes.CDLL:
     wanted = os.environ.get("TORCHCAPS_ISA", "")
     if wanted and wanted not in INSTRUCTION_SETS:
         raise NativeLibraryError(f"TORCHCAPS_ISA must be one of {INSTRUCTION_SETS}, got {wanted!r}: unset it")
+    if wanted and not cpu_runs(wanted):
+        raise NativeLibraryError(f"TORCHCAPS_ISA is {wanted!r}, which this processor does not run: unset it")
     return open_library(wanted or _best_instruction_set())
+
+
+@functools.cache
+def cpu_runs(instruction_set: str) -> bool:
+    """Whether this processor runs a build; only the portable one can be asked, so without it one must know."""
+    if instruction_set == "portable" or not library_path("portable").exists():
+        return True
+    return bool(getattr(open_library("portable"), f"torchcaps_cpu_runs_{instruction_set}")())
+
+
+@functools.cache
+def register_bytes() -> int:
+    """What a register of the build in use holds: kernels that work child by child pad parents to whole ones."""
+    return load().torchcaps_register_bytes()
 
 
 @functools.cache
@@ -81,9 +97,9 @@ def open_library(instruction_set: str) -> ctypes.CDLL:
 
 @functools.cache
 def _best_instruction_set() -> str:
-    if not library_path("avx2").exists():
-        return "portable"
-    return "avx2" if open_library("portable").torchcaps_cpu_has_avx2() else "portable"
+    if not library_path("portable").exists():
+        return "portable"  # whose absence the error tells
+    return next(name for name in INSTRUCTION_SETS if library_path(name).exists() and cpu_runs(name))
 
 
 def why_not() -> str | None:

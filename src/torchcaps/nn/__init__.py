@@ -8,7 +8,9 @@ from torchcaps.nn.interests import MultiInterest, label_aware_attention
 from torchcaps.nn.layer import CapsuleLayer
 from torchcaps.nn.noise import CapsuleNoise
 from torchcaps.nn.norm import BatchNorm2d, CapsuleNorm
+from torchcaps.nn.pool import CapsulePool2d
 from torchcaps.nn.primary import DepthwisePrimaryCaps, PrimaryCaps, PrimaryMatrixCaps
+from torchcaps.nn.residual import ResidualCaps
 from torchcaps.nn.squash import Squash, squash, squash_exponentially
 from torchcaps.nn.text import NgramCaps, PairEvidence, WordEvidence
 from torchcaps.routing import (
@@ -35,6 +37,7 @@ __all__ = [
     "CapsuleLayer",
     "CapsuleNoise",
     "CapsuleNorm",
+    "CapsulePool2d",
     "ClassCaps",
     "ConvCaps1d",
     "ConvCaps2d",
@@ -56,6 +59,7 @@ __all__ = [
     "PairEvidence",
     "PrimaryCaps",
     "PrimaryMatrixCaps",
+    "ResidualCaps",
     "Routing",
     "SelfAttentionRouting",
     "SelfRouting",

@@ -12,7 +12,7 @@ from torchcaps.nn.norm import CapsuleNorm
 from torchcaps.routing import Routing
 from torchcaps.votes import ConvVotes
 from torchcaps.votes.sharing import takes_old_name
-from torchcaps.windows import Windows, per_axis
+from torchcaps.windows import Windows, border_of, per_axis
 
 
 class _ConvCaps(CapsuleLayer):
@@ -29,6 +29,8 @@ class _ConvCaps(CapsuleLayer):
         out_size: int,
         kernel_size: int | tuple[int, ...],
         stride: int | tuple[int, ...] = 1,
+        padding: int | tuple[int, ...] | str = 0,
+        dilation: int | tuple[int, ...] = 1,
         *,
         routing: Routing,
         pose: str = "vector",
@@ -45,6 +47,8 @@ class _ConvCaps(CapsuleLayer):
         self.child_types = in_types
         self.kernel_size = per_axis("kernel_size", kernel_size, self.num_axes)
         self.stride = per_axis("stride", stride, self.num_axes)
+        self.dilation = per_axis("dilation", dilation, self.num_axes)
+        self.padding = border_of(padding, self.kernel_size, self.dilation)
         super().__init__(
             (*self.kernel_size, in_types),
             prod(self.kernel_size) * in_types,
@@ -70,6 +74,8 @@ class _ConvCaps(CapsuleLayer):
             self.transformation(),
             kernel_size=self.kernel_size,
             stride=self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
             pose=self.pose,
             sharing=self.sharing,
             bias=self.bias,
@@ -78,7 +84,9 @@ class _ConvCaps(CapsuleLayer):
         )
 
     def output_mask(self, mask: Tensor) -> Tensor:
-        """The parent positions whose whole window is real.
+        """The parent positions whose whole window is real, or lies no farther beyond what is real than the padding.
+
+        So a text behaves among longer ones as it does alone.
 
         Shapes:
             mask: (B, *spatial) -> (B, *positions)
@@ -87,12 +95,25 @@ class _ConvCaps(CapsuleLayer):
             raise ValueError(
                 f"mask must have one entry per position, {self.num_axes + 1} axes, got {tuple(mask.shape)}"
             )
-        windows = Windows(tuple(mask.shape[1:]), 1, self.kernel_size, self.stride)
-        return windows.gather(mask.flatten(1)).all(-1)
+        reached = mask
+        for axis, edge in enumerate(self.padding, 1):
+            reached = _reached(reached, axis, edge)
+        windows = Windows(tuple(reached.shape[1:]), 1, self.kernel_size, self.stride, self.dilation)
+        return windows.gather(reached.flatten(1)).all(-1)
 
     def extra_repr(self) -> str:
         kernel = f"kernel_size={self.kernel_size}, stride={self.stride}"
+        kernel += f", padding={self.padding}" if any(self.padding) else ""
+        kernel += f", dilation={self.dilation}" if max(self.dilation) > 1 else ""
         return f"{self.in_types} -> {self.out_types} types, {kernel}, {super().extra_repr()}"
+
+
+def _reached(mask: Tensor, axis: int, edge: int) -> Tensor:
+    """What is at most `edge` positions away from what is real along an axis, with that many more on each side."""
+    size = mask.shape[axis] + 2 * edge
+    sides = [0, 0] * (mask.dim() - 1 - axis)
+    padded = torch.nn.functional.pad(mask, [*sides, 2 * edge, 2 * edge])
+    return torch.stack([padded.narrow(axis, first, size) for first in range(2 * edge + 1)]).any(0)
 
 
 class ConvCaps1d(_ConvCaps):
@@ -101,7 +122,9 @@ class ConvCaps1d(_ConvCaps):
     Args:
         in_types, out_types: capsule types per position.
         in_size, out_size: entries of a pose.
-        kernel_size, stride: of the window; no padding.
+        kernel_size, stride, dilation: of the window.
+        padding: positions on each side that hold no children, or "same", which keeps the size where the stride is 1.
+            They take no part in routing.
         routing, pose, sharing, bias, normalise_weights, start, weight_std, norm: see CapsuleLayer.
 
     Shapes:
@@ -125,7 +148,9 @@ class ConvCaps2d(_ConvCaps):
     Args:
         in_types, out_types: capsule types per position.
         in_size, out_size: entries of a pose (16 for 4 x 4 matrices).
-        kernel_size, stride: of the window; no padding.
+        kernel_size, stride, dilation: of the window.
+        padding: positions on each side that hold no children, or "same", which keeps the size where the stride is 1.
+            They take no part in routing.
         routing, pose, sharing, bias, normalise_weights, start, weight_std, norm: see CapsuleLayer.
 
     Shapes:

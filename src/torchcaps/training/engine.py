@@ -139,7 +139,8 @@ class Trainer:
                     raise ProcessLost.at(self.progress.step, self.saved_step, self.folder) from error
                 raise
         self.finish()
-        self.accelerator.end_training()
+        for tracker in self.accelerator.trackers:  # the processes stay together: another run may follow in this script
+            tracker.finish()
         return self.progress
 
     def train_epochs(self, was_interrupted: Callable[[], bool]) -> None:

@@ -109,9 +109,12 @@ def fresh_statistics(model: nn.Module) -> Iterator[None]:
 
 
 def _remembering(model: nn.Module) -> list[_BatchNorm | CapsuleNorm]:
-    """The norms that remember the statistics of batches."""
+    """The norms that remember the statistics of batches, those of frozen parts left out."""
+    frozen = {part for each in getattr(model, "frozen_parts", ()) for part in each.modules()}
     return [
         module
         for module in model.modules()
-        if isinstance(module, _BatchNorm | CapsuleNorm) and getattr(module, "num_batches_tracked", None) is not None
+        if module not in frozen
+        and isinstance(module, _BatchNorm | CapsuleNorm)
+        and getattr(module, "num_batches_tracked", None) is not None
     ]

@@ -60,13 +60,22 @@ def processes(device: str = "auto") -> PartialState:
         join_after_restart()
     state = PartialState(cpu=on_cpu)
     if is_first_time and state.num_processes > 1:
-        # A thread of gloo that frees the last tensors it has sent when Python is already being taken down aborts the
-        # whole process (Python before 3.14), and torch does not wait for these threads where DDP has used them.
-        atexit.register(time.sleep, SECONDS_TO_SETTLE)
+        atexit.register(leave_others)
     if (str(state.device) == "cpu") != on_cpu and state.num_processes == 1:
         PartialState._reset_state()  # an earlier run in this process was on another device
         state = PartialState(cpu=on_cpu)
     return state
+
+
+def leave_others() -> None:
+    """Part from the other processes when the script ends.
+
+    A thread of gloo that frees the last tensors it has sent when Python is already being taken down aborts the whole
+    process (Python before 3.14), and torch does not wait for these threads where DDP has used them.
+    """
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+    time.sleep(SECONDS_TO_SETTLE)
 
 
 def join_after_restart() -> None:

@@ -11,7 +11,7 @@ from torchcaps.checks import check_choice, check_floating, check_mask, check_sha
 from torchcaps.precision import solved_type
 from torchcaps.votes.linear import LinearVotes
 from torchcaps.votes.sharing import SHARINGS, takes_old_name
-from torchcaps.windows import Windows, per_axis
+from torchcaps.windows import Windows, border_of, per_axis
 
 POSES = ("vector", "matrix")
 
@@ -60,14 +60,18 @@ class DenseVotes(LinearVotes):
 
 
 class ConvVotes(LinearVotes):
-    """Every child votes for the parents whose window it lies in; no padding, in one or two dimensions.
+    """Every child votes for the parents whose window it lies in, in one or two dimensions.
+
+    Padding is a border of children that have no votes: windows at the edge have fewer children, and nothing else is
+    different there. The children that kernels and couplings count are those of the map with its border.
 
     Args:
         children: feature map of Capsules, poses (B, H, W, C, K) or (B, T, C, K), or the poses alone.
         weight: full (kh, kw, C, J, K, D), shared (J, K, D), factorised ((kh, kw, C, K, K'), (J, K', D)); one kernel
             axis less in one dimension, and P x P in place of K x D for matrix poses.
         kernel_size: one number or one per axis; may be left out where the weight shows it.
-        stride: one number or one per axis.
+        stride, dilation: one number or one per axis.
+        padding: positions on each side, one number or one per axis, or "same".
         mask: (B, H, W) or (B, H, W, C), False = the child has no votes.
         window_mask: (B, OH, OW), False = the parent position does not exist, so that it takes no part in the
             competition for its children (windows that reach into padding, for example).
@@ -87,6 +91,8 @@ class ConvVotes(LinearVotes):
         *,
         kernel_size: int | tuple[int, ...] | None = None,
         stride: int | tuple[int, ...] = 1,
+        padding: int | tuple[int, ...] | str = 0,
+        dilation: int | tuple[int, ...] = 1,
         pose: str = "vector",
         sharing: str = "full",
         bias: Tensor | None = None,
@@ -100,12 +106,25 @@ class ConvVotes(LinearVotes):
         child_factor, parent_factor = _factors(weight, sharing)
         owner = parent_factor if child_factor is None else child_factor
         kernel = tuple(owner.shape[:axes]) if kernel_size is None else per_axis("kernel_size", kernel_size, axes)
-        windows = Windows(tuple(poses.shape[1:-2]), num_types, kernel, per_axis("stride", stride, axes))
+        apart = per_axis("dilation", dilation, axes)
+        border = border_of(padding, kernel, apart)
+        spatial = tuple(size + 2 * edge for size, edge in zip(poses.shape[1:-2], border, strict=True))
+        windows = Windows(spatial, num_types, kernel, per_axis("stride", stride, axes), apart, border)
+        _check_windows_see(windows)
+        mask = _child_mask(mask, poses)
+        transformation = _transformation(
+            weight, bias, pose, sharing, poses.shape[-1], (*kernel, num_types), "kernel..., C, "
+        )
+        if any(border):
+            shape = poses.shape[:-1]
+            mask = poses.new_ones(shape, dtype=torch.bool) if mask is None else mask.view(shape)
+            poses, mask = _bordered(poses, border, 2), _bordered(mask, border, 1).flatten(1)
+            activations = None if activations is None else _bordered(activations, border, 1)
         super().__init__(
             poses.flatten(1, -2),
-            **_transformation(weight, bias, pose, sharing, poses.shape[-1], (*kernel, num_types), "kernel..., C, "),
+            **transformation,
             activations=None if activations is None else activations.flatten(1),
-            mask=_child_mask(mask, poses),
+            mask=mask,
             windows=windows,
             window_mask=window_mask,
         )
@@ -171,6 +190,27 @@ def _feature_map(children: Capsules | Tensor) -> tuple[Tensor, Tensor | None]:
             f"a feature map of poses must have shape (B, H, W, C, K) or (B, T, C, K), got {tuple(poses.shape)}"
         )
     return poses, activations
+
+
+def _bordered(values: Tensor, border: tuple[int, ...], trailing: int) -> Tensor:
+    """A map (B, *spatial, ...) with `trailing` axes after its positions, and a border of zeros around it."""
+    sides = [side for edge in reversed(border) for side in (edge, edge)]
+    return torch.nn.functional.pad(values, [0, 0] * trailing + sides)
+
+
+def _check_windows_see(windows: Windows) -> None:
+    """Raise if a window lies in the padding with all its places: holes of a dilated one may be larger than a map."""
+    for size, kernel, stride, step, border, num in zip(
+        *(windows.spatial, windows.kernel, windows.stride, windows.dilation, windows.border, windows.output),
+        strict=True,
+    ):
+        places = ((start * stride + step * place for place in range(kernel)) for start in range(num))
+        if border and not all(any(border <= place < size - border for place in window) for window in places):
+            raise ValueError(
+                f"with padding {windows.border} and dilation {windows.dilation} a window of {windows.kernel} sees "
+                f"nothing of a map of {tuple(n - 2 * e for n, e in zip(windows.spatial, windows.border))}; "
+                "use less padding, less dilation or a larger input"
+            )
 
 
 def _child_mask(mask: Tensor | None, poses: Tensor) -> Tensor | None:

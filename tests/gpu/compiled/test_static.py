@@ -6,7 +6,16 @@ import torch
 from torchcaps.benchmark.gpu import examine_static
 from torchcaps.capsules import Capsules
 from torchcaps.gpu.static import examine, on_paper
-from torchcaps.routing import dynamic_routing, em_routing, entropy_routing, kmeans_routing
+from torchcaps.routing import (
+    dynamic_routing,
+    em_routing,
+    entropy_routing,
+    heinsen_routing,
+    kmeans_routing,
+    max_min_routing,
+    self_routing,
+    vb_routing,
+)
 from torchcaps.votes import ConvVotes, DenseVotes
 
 MOST_SPILLED = 64  # bytes of a thread
@@ -31,31 +40,58 @@ def conv(routing, dtype=torch.float32, num_parents=32, **options):
 
 
 BETAS = {"beta_a": 0.0, "beta_u": 0.0}
-CALLS = {
-    "DigitCaps": lambda: dense(dynamic_routing, (128, 1152, 10, 8, 16), num_iterations=2),
-    "EM convolution": lambda: conv(em_routing, num_iterations=2, **BETAS),
-    "EM convolution, position": lambda: conv(em_routing, competition="position", damping=0.1, **BETAS),
-    "EM of 128 parents": lambda: conv(em_routing, num_parents=128, activation="mixing", **BETAS),
-    "1024 parents": lambda: dense(entropy_routing, (32, 128, 1024, 8, 16)),
-    "one of everything, float64": lambda: dense(kmeans_routing, (1, 1, 1, 1, 1), torch.float64, metric="euclidean"),
-    "odd sizes, bfloat16": lambda: dense(dynamic_routing, (3, 63, 5, 17, 7), torch.bfloat16, leaky=True),
+DIGITS = (128, 1152, 10, 8, 16)
+# Together they have every kernel, products of tiles and sums of products, and each kind of competition.
+REPRESENTATIVE = {
+    "dynamic, DigitCaps": lambda: dense(dynamic_routing, DIGITS, num_iterations=2),
+    "dynamic, tf32": lambda: rounded("medium", dense, dynamic_routing, DIGITS, num_iterations=2),
+    "max-min, matrices, global": lambda: conv(max_min_routing, num_iterations=2, competition="global"),
+    "em, matrices, position": lambda: conv(em_routing, num_iterations=2, competition="position", damping=0.1, **BETAS),
+    "vb, matrices": lambda: conv(vb_routing, num_iterations=2, **BETAS),
+    "heinsen, matrices": lambda: conv(heinsen_routing, num_iterations=2, beta_use=0.0, beta_ignore=zeros(288, 32)),
 }
+OTHERS = {
+    "dynamic, tf32x3": lambda: rounded("high", dense, dynamic_routing, DIGITS, num_iterations=2),
+    "dynamic, float64": lambda: dense(dynamic_routing, DIGITS, torch.float64, num_iterations=2),
+    "dynamic, bfloat16": lambda: dense(dynamic_routing, DIGITS, torch.bfloat16, num_iterations=2),
+    "dynamic, long poses": lambda: dense(dynamic_routing, (64, 32, 10, 130, 32), num_iterations=2),
+    "em, matrices": lambda: conv(em_routing, num_iterations=2, **BETAS),
+    "em, vectors": lambda: dense(em_routing, DIGITS, num_iterations=2, **BETAS),
+    "em, 128 parents": lambda: conv(em_routing, num_parents=128, activation="mixing", **BETAS),
+    "self, matrices": lambda: conv(self_routing),
+    "entropy, 1024 parents": lambda: dense(entropy_routing, (32, 128, 1024, 8, 16)),
+    "kmeans, one of everything, float64": lambda: dense(
+        kmeans_routing, (1, 1, 1, 1, 1), torch.float64, metric="euclidean"
+    ),
+    "dynamic, odd sizes, bfloat16": lambda: dense(dynamic_routing, (3, 63, 5, 17, 7), torch.bfloat16, leaky=True),
+}
+
+
+def rounded(precision, call, *given, **options):
+    """A call under torch's setting of how products of float32 are rounded."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(precision)
+    call(*given, **options)
+    torch.set_float32_matmul_precision(before)
 
 
 def check(target, call):
     with on_paper():
-        launches = examine(target, CALLS[call])
-    assert {launch.kernel for launch in launches} >= {"partition", "moments", "gradients", "weight_gradients", "fold"}
+        launches = examine(target, (REPRESENTATIVE | OTHERS)[call])
+    assert {launch.kernel for launch in launches} >= {"moments", "gradients", "weight_gradients", "fold"}
     spilled = {launch.kernel: launch.spilled for launch in launches if launch.spilled > MOST_SPILLED}
     assert not spilled
+    return launches
 
 
-def test_compiles():
-    check("sm_90", "DigitCaps")
+@pytest.mark.parametrize("call", REPRESENTATIVE)
+@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
+def test_representative_calls_compile(target, call):
+    assert all(launch.registers > 0 for launch in check(target, call))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", OTHERS)
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 def test_every_call_compiles(target, call):
     check(target, call)

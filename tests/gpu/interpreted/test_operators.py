@@ -5,12 +5,15 @@ import torch
 
 from support.cases import conv_case, dense_case, randn
 from support.gpu_checks import conv1d
+from torchcaps.gpu.layer import Slots
 from torchcaps.routing import dynamic_routing, em_routing, plan, vb_routing, why_not
+from torchcaps.routing.ops import tables
 from torchcaps.routing.ops.em import EM, EmInputs, EmKernelOptions
 from torchcaps.routing.ops.operator import flatten
 from torchcaps.routing.ops.softmax import SOFTMAX, SoftmaxInputs, SoftmaxOptions
 from torchcaps.routing.ops.votes import lower
 from torchcaps.votes import DenseVotes
+from torchcaps.windows import Windows
 
 
 def leaves_of(inputs):
@@ -60,4 +63,21 @@ def test_refusals():
     half = DenseVotes(torch.zeros(1, 1, 2, dtype=torch.float64), torch.zeros(1, 1, 2, 2, dtype=torch.float64))
     assert why_not("triton", em_routing, conv_case().votes(), beta_a=0.0, beta_u=0.0) is None
     assert why_not("triton", dynamic_routing, half) is None
-    assert "no kernel for GPUs yet" in why_not("triton", vb_routing, conv_case().votes(), beta_a=0.0, beta_u=0.0)
+    assert why_not("triton", vb_routing, conv_case().votes(), beta_a=0.0, beta_u=0.0) is None
+
+
+def test_tables_are_made_once(monkeypatch):
+    """Who holds a child follows from windows and device, and a second call makes no lookups."""
+    made, counts = [], []
+    windows_children, slots_of = Windows.children, Slots._of
+    monkeypatch.setattr(Windows, "children", lambda *given: made.append("children") or windows_children(*given))
+    monkeypatch.setattr(Slots, "_of", staticmethod(lambda *given: made.append("slots") or slots_of(*given)))
+    tables._kept_children.cache_clear()
+    for _ in range(2):
+        votes = conv1d(sharing="shared").votes()
+        votes.poses.requires_grad_()
+        votes.weight.requires_grad_()
+        result = dynamic_routing(votes, competition="global", num_iterations=1, backend="triton")
+        result.capsules.poses.sum().backward()
+        counts.append(len(made))
+    assert counts[0] == counts[1] > 0

@@ -7,7 +7,7 @@ from support.cases import dense_case
 from support.gpu_checks import CASES, CHANGES, assert_right, conv1d
 from support.situations import amended, partially, with_logits
 from torchcaps.capsules import Capsules
-from torchcaps.routing import dynamic_routing, entropy_routing, kmeans_routing, uniform_routing
+from torchcaps.routing import dynamic_routing, entropy_routing, kmeans_routing, max_min_routing, uniform_routing
 from torchcaps.votes import DenseVotes
 
 OTHERS = {
@@ -15,6 +15,7 @@ OTHERS = {
     "kmeans euclidean": (kmeans_routing, {"metric": "euclidean", "inverse_temperature": 0.3, "num_iterations": 2}),
     "entropy": (entropy_routing, {"alpha": (0.8, 0.5), "num_iterations": 2}),
     "uniform": (uniform_routing, {"leaky": True}),
+    "max-min": (max_min_routing, {"num_iterations": 3}),
 }
 
 
@@ -34,6 +35,15 @@ def test_every_routing(name, kind):
     assert_right(routing, case, **options)
 
 
+@pytest.mark.parametrize("kind", ["dense", "window", "global", "position"])
+def test_extremes_of_max_min(kind):
+    """Logits to start from, activations, and logits of which some are equal: the first parent has the gradient."""
+    case = dense_case(num_children=3) if kind == "dense" else conv1d(window_mask=True, num_parents=3)
+    case = amended(with_logits(case).given(**({} if kind == "dense" else {"competition": kind})))
+    case.options["initial_logits"].round_()
+    assert_right(max_min_routing, case, num_iterations=2)
+
+
 @pytest.mark.parametrize("options", [{"leaky": True}, {"detach_couplings": True}, {"squash_k": 0.5}], ids=str)
 @pytest.mark.parametrize("kind", ["window", "position"])
 def test_options_of_dynamic_routing(options, kind):
@@ -49,7 +59,7 @@ def test_smaller_types(name, dtype):
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-10, 1e3])
-@pytest.mark.parametrize("name", ["dynamic", "kmeans", "kmeans euclidean", "entropy"])
+@pytest.mark.parametrize("name", ["dynamic", "kmeans", "kmeans euclidean", "entropy", "max-min"])
 def test_everything_is_finite(name, scale):
     """Votes up to 1e6, children without activation, an example without children, padding that holds anything."""
     routing, options = ({"dynamic": (dynamic_routing, {"num_iterations": 2})} | OTHERS)[name]

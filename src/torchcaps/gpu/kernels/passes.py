@@ -1,12 +1,13 @@
 r"""Passes over votes that are never stored; every routing is made of these, forward and backward.
 
     partition    ln sum_j exp(logit) of each slot           (as in flash attention: then any program finds c_ij itself)
-    moments      sums over slots of c, c V, c d^2           the weighted sums of a routing
+    moments      sums over slots of c, c V, c d^2, c w      the weighted sums of a routing
     couplings    c_ij themselves, on request
     responses    sum_j R_ij e_ij of each slot               e the gradient of a coupling, R without the activation
-    gradients    sums over slots of g, g d, g d^2, and the gradients of poses and of logits that were given
+    gradients    sums over slots of g, g d, g d^2, and the gradients of poses, of logits that were given, and of w
     weight_gradients    the gradients of transformations and their bias
     fold         what slots hold, over the windows that see a child and over the blocks of parents
+    extremes     the smallest and the largest logit of each slot, for max-min couplings (in max_min.py)
 
 g_ij = c_ij (e_ij - sum over the softmax of R e) is the gradient of a logit; that of a vote is
 c e'(V) + g b'(V), with b the form of the logits and e that of the gradients of couplings. No sum is shared between
@@ -16,28 +17,33 @@ programs, so that there are no atomics and results repeat bit for bit. A kernel 
 import triton
 import triton.language as tl
 
+from torchcaps.gpu.kernels.couplings import couple, logit_gradient, softmax_places
+from torchcaps.gpu.kernels.products import (
+    add_weight_gradients,
+    empty_weight_gradients,
+    form_votes,
+    rows_of_weight_gradients,
+    store_pose_gradients,
+)
 from torchcaps.gpu.kernels.tile import (
     axes_at,
-    couple,
     derivative,
     deviation,
-    evaluate,
-    form_votes,
     load_form,
     logits_of,
-    of_softmax,
     pair_places,
+    respond,
     samples_at,
     seat,
     vector_places,
-    weight_places,
+    worth_of,
 )
 
 TINY = tl.constexpr(1e-30)
 
 
 @triton.jit
-def _program(votes, sizes, SHAPE: tl.constexpr):
+def program(votes, sizes, SHAPE: tl.constexpr):
     """(samples, first slot, slot after the last, parents and entries) of a program."""
     rows = samples_at(tl.program_id(0) * SHAPE.MT, sizes, SHAPE)
     start = tl.program_id(1) * sizes.chunk
@@ -48,13 +54,16 @@ def _program(votes, sizes, SHAPE: tl.constexpr):
 @triton.jit
 def _activation(votes, row, takes, SHAPE: tl.constexpr):
     """What couplings are multiplied with: (MT, 1)."""
-    return tl.load(votes.activations + row, mask=takes, other=0.0).to(SHAPE.ACC)[:, None]
+    if votes.activations is None:
+        return tl.full((SHAPE.MT, 1), 1.0, SHAPE.ACC)
+    else:
+        return tl.load(votes.activations + row, mask=takes, other=0.0).to(SHAPE.ACC)[:, None]
 
 
 @triton.jit
 def partition(votes, form, out, sizes, BY_TYPE: tl.constexpr, SHAPE: tl.constexpr):
     """Out: (blocks of parents, M, N), or with types that do not compete their logits (M, N, J); -inf for nobody."""
-    rows, start, end, axes = _program(votes, sizes, SHAPE)
+    rows, start, end, axes = program(votes, sizes, SHAPE)
     tiles = load_form(form, rows, axes, SHAPE)
     for n in range(start, end):
         row, takes = seat(votes, sizes, rows, n)
@@ -78,29 +87,31 @@ def partition(votes, form, out, sizes, BY_TYPE: tl.constexpr, SHAPE: tl.constexp
 
 
 @triton.jit
-def moments(votes, form, partitions, mass_out, first_out, second_out, sizes, SHAPE: tl.constexpr):
-    """Sums over a chunk of slots, (chunks, M, J) and (chunks, M, J, D): masses and sums of votes.
+def moments(votes, form, partitions, out, sizes, SHAPE: tl.constexpr):
+    """Sums over a chunk of slots, (chunks, M, J) and (chunks, M, J, D): masses, sums of votes, what is gained.
 
-    With `second_out` they are mass, mean and squared deviations from it, updated slot by slot (Welford): nothing
+    With `out.second` they are mass, mean and squared deviations from it, updated slot by slot (Welford): nothing
     cancels, however far the mean is from 0 or from where it was.
     """
-    rows, start, end, axes = _program(votes, sizes, SHAPE)
+    rows, start, end, axes = program(votes, sizes, SHAPE)
     tiles = load_form(form, rows, axes, SHAPE)
     mass = tl.zeros((SHAPE.MT, SHAPE.JT), SHAPE.ACC)
+    gained = tl.zeros((SHAPE.MT, SHAPE.JT), SHAPE.ACC)
     sums = tl.zeros((SHAPE.MT, SHAPE.JT, SHAPE.RP * SHAPE.EP), SHAPE.ACC)
-    if second_out is not None:
+    if out.second is not None:
         squares = tl.zeros((SHAPE.MT, SHAPE.JT, SHAPE.RP * SHAPE.EP), SHAPE.ACC)
     for n in range(start, end):
         row, takes = seat(votes, sizes, rows, n)
         slot = rows[0] * sizes.slots + n
         vote = form_votes(votes, row, takes, n, axes, SHAPE)
         logits = logits_of(form, tiles, vote, slot, rows[3], axes, SHAPE)
-        log_partition = of_softmax(partitions, slot, row, takes, axes, SHAPE)
-        c = couple(logits, log_partition, takes[:, None] & axes[2][None, :])
-        if votes.activations is not None:
-            c *= _activation(votes, row, takes, SHAPE)
+        softmax = softmax_places(partitions, slot, row, takes, axes, SHAPE)
+        c = couple(partitions, logits, softmax, takes[:, None] & axes[2][None, :], SHAPE)
+        c *= _activation(votes, row, takes, SHAPE)
         mass += c
-        if second_out is None:
+        if out.worth is not None:
+            gained += c * worth_of(votes, n, axes, sizes, SHAPE)
+        if out.second is None:
             sums += c[:, :, None] * vote
         else:
             share = c / tl.maximum(mass, TINY)
@@ -109,19 +120,21 @@ def moments(votes, form, partitions, mass_out, first_out, second_out, sizes, SHA
             squares += (c - c * share)[:, :, None] * d * d
     shift = tl.cast(tl.program_id(1), tl.int64) * sizes.samples * SHAPE.J
     place, inside = pair_places(rows[0], rows[3], axes, SHAPE)
-    if mass_out is not None:
-        tl.store(mass_out + shift + place, mass, mask=inside)
+    if out.mass is not None:
+        tl.store(out.mass + shift + place, mass, mask=inside)
+    if out.worth is not None:
+        tl.store(out.worth + shift + place, gained, mask=inside)
     shift *= SHAPE.R * SHAPE.E
     place, inside = vector_places(rows, axes, SHAPE)
-    tl.store(first_out + shift + place, sums, mask=inside)
-    if second_out is not None:
-        tl.store(second_out + shift + place, squares, mask=inside)
+    tl.store(out.first + shift + place, sums, mask=inside)
+    if out.second is not None:
+        tl.store(out.second + shift + place, squares, mask=inside)
 
 
 @triton.jit
 def couplings(votes, form, partitions, out, sizes, SHAPE: tl.constexpr):
     """Couplings (M, N, J)."""
-    rows, start, end, axes = _program(votes, sizes, SHAPE)
+    rows, start, end, axes = program(votes, sizes, SHAPE)
     tiles = load_form(form, rows, axes, SHAPE)
     for n in range(start, end):
         row, takes = seat(votes, sizes, rows, n)
@@ -131,18 +144,18 @@ def couplings(votes, form, partitions, out, sizes, SHAPE: tl.constexpr):
         else:
             vote = form_votes(votes, row, takes, n, axes, SHAPE)
         logits = logits_of(form, tiles, vote, slot, rows[3], axes, SHAPE)
-        log_partition = of_softmax(partitions, slot, row, takes, axes, SHAPE)
-        c = couple(logits, log_partition, takes[:, None] & axes[2][None, :])
-        if votes.activations is not None:
-            c *= _activation(votes, row, takes, SHAPE)
+        softmax = softmax_places(partitions, slot, row, takes, axes, SHAPE)
+        c = couple(partitions, logits, softmax, takes[:, None] & axes[2][None, :], SHAPE)
+        c *= _activation(votes, row, takes, SHAPE)
         place, inside = pair_places(slot, rows[3], axes, SHAPE)
         tl.store(out + place, c, mask=inside)
 
 
 @triton.jit
-def responses(votes, form, response, partitions, out, sizes, BY_TYPE: tl.constexpr, SHAPE: tl.constexpr):
-    """Out: sum_j R e, (blocks of parents, M, N), or with types that do not compete R e itself (M, N, J)."""
-    rows, start, end, axes = _program(votes, sizes, SHAPE)
+def responses(votes, form, response, partitions, out, lower_out, sizes, BY_TYPE: tl.constexpr, SHAPE: tl.constexpr):
+    """Out: sum_j R e, (blocks of parents, M, N), or with types that do not compete R e itself (M, N, J); `lower_out`
+    has the same of (1 - R) e."""
+    rows, start, end, axes = program(votes, sizes, SHAPE)
     tiles = load_form(form, rows, axes, SHAPE)
     response_tiles = load_form(response, rows, axes, SHAPE)
     for n in range(start, end):
@@ -150,15 +163,24 @@ def responses(votes, form, response, partitions, out, sizes, BY_TYPE: tl.constex
         slot = rows[0] * sizes.slots + n
         vote = form_votes(votes, row, takes, n, axes, SHAPE)
         logits = logits_of(form, tiles, vote, slot, rows[3], axes, SHAPE)
-        log_partition = of_softmax(partitions, slot, row, takes, axes, SHAPE)
+        softmax = softmax_places(partitions, slot, row, takes, axes, SHAPE)
         part = takes[:, None] & axes[2][None, :]
-        value = tl.where(part, couple(logits, log_partition, part) * evaluate(response, response_tiles, vote), 0.0)
-        if BY_TYPE:
-            at, inside = pair_places(slot, rows[3], axes, SHAPE)
-            tl.store(out + at, value, mask=inside)
-        else:
-            place = tl.cast(tl.program_id(2), tl.int64) * sizes.samples * sizes.slots + slot
-            tl.store(out + place, tl.sum(value, 1), mask=rows[3])
+        c = couple(partitions, logits, softmax, part, SHAPE)
+        to_coupling = respond(votes, response, response_tiles, vote, n, axes, sizes, SHAPE)
+        _store_response(out, tl.where(part, c * to_coupling, 0.0), slot, rows, axes, sizes, BY_TYPE, SHAPE)
+        if lower_out is not None:
+            value = tl.where(part, (1.0 - c) * to_coupling, 0.0)
+            _store_response(lower_out, value, slot, rows, axes, sizes, BY_TYPE, SHAPE)
+
+
+@triton.jit
+def _store_response(out, value, slot, rows, axes, sizes, BY_TYPE: tl.constexpr, SHAPE: tl.constexpr):
+    if BY_TYPE:
+        at, inside = pair_places(slot, rows[3], axes, SHAPE)
+        tl.store(out + at, value, mask=inside)
+    else:
+        place = tl.cast(tl.program_id(2), tl.int64) * sizes.samples * sizes.slots + slot
+        tl.store(out + place, tl.sum(value, 1), mask=rows[3])
 
 
 @triton.jit
@@ -166,7 +188,7 @@ def _slot_gradient(
     votes, form, response, tiles, response_tiles, partitions, means, rows, n, axes, sizes, FLOWS: tl.constexpr,
     SHAPE: tl.constexpr,
 ):  # fmt: skip
-    """(row, takes part, vote, gradient of the logit g, gradient of the vote) of one slot.
+    """(row, takes part, vote, coupling, gradient of the logit g, gradient of the vote) of one slot.
 
     FLOWS: couplings are not constants; without, g is 0.
     """
@@ -174,80 +196,67 @@ def _slot_gradient(
     slot = rows[0] * sizes.slots + n
     vote = form_votes(votes, row, takes, n, axes, SHAPE)
     logits = logits_of(form, tiles, vote, slot, rows[3], axes, SHAPE)
-    log_partition = of_softmax(partitions, slot, row, takes, axes, SHAPE)
+    softmax = softmax_places(partitions, slot, row, takes, axes, SHAPE)
     part = takes[:, None] & axes[2][None, :]
-    c = couple(logits, log_partition, part)
-    if votes.activations is not None:
-        c *= _activation(votes, row, takes, SHAPE)
+    activation = _activation(votes, row, takes, SHAPE)
+    c = couple(partitions, logits, softmax, part, SHAPE) * activation
     to_vote = c[:, :, None] * derivative(response, response_tiles, vote)
     g = tl.zeros_like(c)
     if FLOWS:
-        mean = of_softmax(means, slot, row, takes, axes, SHAPE)
-        g = c * (evaluate(response, response_tiles, vote) - mean)
+        to_coupling = respond(votes, response, response_tiles, vote, n, axes, sizes, SHAPE)
+        g = logit_gradient(partitions, means, c, activation, to_coupling, softmax, rows[2], axes, SHAPE)
+        g = tl.where(part, g, 0.0)
         if form.line is not None or form.slope is not None:
             to_vote += g[:, :, None] * derivative(form, tiles, vote)
-    return row, takes, vote, g, to_vote
-
-
-@triton.jit
-def _store_pose(to_vote, weight_at, weight_exists, out, inside, k, SHAPE: tl.constexpr):
-    """Gradient of entry k of every row of a pose: (MT, RP)."""
-    weight = tl.load(weight_at + k * SHAPE.E, mask=weight_exists, other=0.0).to(SHAPE.ACC)
-    product = tl.sum(to_vote * weight[None, :, :], 1)
-    tl.store(out + k, tl.sum(tl.reshape(product, (SHAPE.MT, SHAPE.RP, SHAPE.EP)), 2), mask=inside)
+    return row, takes, vote, c, g, to_vote
 
 
 @triton.jit
 def gradients(
-    votes, form, response, partitions, means, sum_out, first_out, second_out, pose_out, logit_out, sizes,
+    votes, form, response, partitions, means, out, pose_out, logit_out, worth_out, sizes,
     FLOWS: tl.constexpr, SHAPE: tl.constexpr,
 ):  # fmt: skip
     """Of one weighted sum. Sums over a chunk of slots of g (chunks, M, J), g d and g d^2 (chunks, M, J, D), d measured
-    from the centre of the logits; gradients of the poses in the slots (blocks of parents, M, N, R K) and g itself
-    (M, N, J). What is None is not asked for."""
-    rows, start, end, axes = _program(votes, sizes, SHAPE)
+    from the centre of the logits; gradients of the poses in the slots (blocks of parents, M, N, R K), g itself
+    (M, N, J), and that of what children are worth, from the samples of each tile (tiles, N, J). What is None is not
+    asked for."""
+    rows, start, end, axes = program(votes, sizes, SHAPE)
     tiles = load_form(form, rows, axes, SHAPE)
     response_tiles = load_form(response, rows, axes, SHAPE)
     total = tl.zeros((SHAPE.MT, SHAPE.JT), SHAPE.ACC)
-    if first_out is not None:
+    if out.first is not None:
         sums = tl.zeros((SHAPE.MT, SHAPE.JT, SHAPE.RP * SHAPE.EP), SHAPE.ACC)
-    if second_out is not None:
+    if out.second is not None:
         squares = tl.zeros((SHAPE.MT, SHAPE.JT, SHAPE.RP * SHAPE.EP), SHAPE.ACC)
     for n in range(start, end):
-        row, takes, vote, g, to_vote = _slot_gradient(
+        row, takes, vote, c, g, to_vote = _slot_gradient(
             votes, form, response, tiles, response_tiles, partitions, means, rows, n, axes, sizes, FLOWS, SHAPE
         )
         total += g
-        if first_out is not None:
+        if out.first is not None:
             weighted = g[:, :, None] * deviation(form, tiles, vote)
             sums += weighted
-            if second_out is not None:
+            if out.second is not None:
                 squares += weighted * deviation(form, tiles, vote)
         if pose_out is not None:
-            weight_at, weight_exists = weight_places(votes, n, axes, SHAPE)
-            r = tl.arange(0, SHAPE.RP)
-            at = (tl.cast(tl.program_id(2), tl.int64) * sizes.samples + rows[0]) * sizes.slots + n
-            pose_at = pose_out + ((at * (SHAPE.R * SHAPE.K))[:, None] + (r * SHAPE.K)[None, :])
-            inside = rows[3][:, None] & (r < SHAPE.R)[None, :]
-            if SHAPE.K <= 16:
-                for k in tl.static_range(SHAPE.K):
-                    _store_pose(to_vote, weight_at, weight_exists, pose_at, inside, k, SHAPE)
-            else:
-                for k in range(SHAPE.K):
-                    _store_pose(to_vote, weight_at, weight_exists, pose_at, inside, k, SHAPE)
+            number = (tl.cast(tl.program_id(2), tl.int64) * sizes.samples + rows[0]) * sizes.slots + n
+            store_pose_gradients(to_vote, votes, n, number, rows[3], axes, pose_out, SHAPE)
         if logit_out is not None:
             at, exists = pair_places(rows[0] * sizes.slots + n, rows[3], axes, SHAPE)
             tl.store(logit_out + at, g, mask=exists)
+        if worth_out is not None:
+            at = (tl.cast(tl.program_id(0), tl.int64) * sizes.slots + n) * SHAPE.J + axes[0]
+            tl.store(worth_out + at, tl.sum(c * response_tiles[4], 0), mask=axes[1])
     shift = tl.cast(tl.program_id(1), tl.int64) * sizes.samples * SHAPE.J
     place, inside = pair_places(rows[0], rows[3], axes, SHAPE)
-    if sum_out is not None:
-        tl.store(sum_out + shift + place, total, mask=inside)
-    if first_out is not None:
+    if out.mass is not None:
+        tl.store(out.mass + shift + place, total, mask=inside)
+    if out.first is not None:
         shift *= SHAPE.R * SHAPE.E
         place, inside = vector_places(rows, axes, SHAPE)
-        tl.store(first_out + shift + place, sums, mask=inside)
-        if second_out is not None:
-            tl.store(second_out + shift + place, squares, mask=inside)
+        tl.store(out.first + shift + place, sums, mask=inside)
+        if out.second is not None:
+            tl.store(out.second + shift + place, squares, mask=inside)
 
 
 @triton.jit
@@ -265,8 +274,8 @@ def weight_gradients(
     num_blocks = (SHAPE.J + SHAPE.JT - 1) // SHAPE.JT
     axes = axes_at(votes, tl.program_id(2) % num_blocks * SHAPE.JT, SHAPE)
     k = tl.program_id(2) // num_blocks * KT + tl.arange(0, KT)
-    j, parents, r, h, inside = axes[0], axes[1], axes[3], axes[5], axes[6]
-    to_weight = tl.zeros((SHAPE.JT, SHAPE.RP * SHAPE.EP, KT), SHAPE.ACC)
+    j, parents, h, inside = axes[0], axes[1], axes[5], axes[6]
+    to_weight = empty_weight_gradients(KT, SHAPE)
     to_bias = tl.zeros((SHAPE.JT, SHAPE.RP * SHAPE.EP), SHAPE.ACC)
     if slot_start is None:
         begin, count = transform, 1
@@ -284,19 +293,16 @@ def weight_gradients(
             n = tl.load(slot_list + begin + step // num_tiles)
         tiles = load_form(form, rows, axes, SHAPE)
         response_tiles = load_form(response, rows, axes, SHAPE)
-        row, takes, vote, g, to_vote = _slot_gradient(
+        row, takes, vote, c, g, to_vote = _slot_gradient(
             votes, form, response, tiles, response_tiles, partitions, means, rows, n, axes, sizes, FLOWS, SHAPE
         )
         if weight_out is not None:
-            place = (row * (SHAPE.R * SHAPE.K))[:, None, None] + (r * SHAPE.K)[None, :, None] + k[None, None, :]
-            real = takes[:, None, None] & inside[None, :, None] & (k < SHAPE.K)[None, None, :]
-            pose = tl.load(votes.poses + place, mask=real, other=0.0).to(SHAPE.ACC)
-            to_weight += tl.sum(to_vote[:, :, :, None] * pose[:, None, :, :], 0)
+            to_weight = add_weight_gradients(to_weight, to_vote, votes, row, takes, axes, k, SHAPE)
         if bias_out is not None:
             to_bias += tl.sum(to_vote, 0)
     corner = (tl.cast(chunk, tl.int64) * num_transforms + transform) * SHAPE.J + j
     if weight_out is not None:
-        to_weight = tl.sum(tl.reshape(to_weight, (SHAPE.JT, SHAPE.RP, SHAPE.EP, KT)), 1)
+        to_weight = rows_of_weight_gradients(to_weight, KT, SHAPE)
         e = tl.arange(0, SHAPE.EP)
         place = (corner * (SHAPE.K * SHAPE.E))[:, None, None] + e[None, :, None] + k[None, None, :] * SHAPE.E
         real = parents[:, None, None] & (e < SHAPE.E)[None, :, None] & (k < SHAPE.K)[None, None, :]

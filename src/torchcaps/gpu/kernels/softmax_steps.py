@@ -7,16 +7,12 @@ the routings.
 import triton
 import triton.language as tl
 
-DYNAMIC = tl.constexpr(0)  # the numbers of SoftmaxAlgorithm
+from torchcaps.gpu.kernels.numbers import inverse_length, inverse_mass, number
+
+DYNAMIC = tl.constexpr(0)  # the numbers of SoftmaxAlgorithm; max-min routing takes the steps of this one
 KMEANS_DOT = tl.constexpr(1)
 KMEANS_EUCLIDEAN = tl.constexpr(2)
 ENTROPY = tl.constexpr(3)
-
-
-@triton.jit
-def number(pair, ACC: tl.constexpr):
-    """A number that came as two of 32 bits: Triton makes every float of Python one."""
-    return tl.cast(pair[0], ACC) + tl.cast(pair[1], ACC)
 
 
 @triton.jit
@@ -34,23 +30,6 @@ def add_chunks(values, place, inside, size, num_chunks, ACC: tl.constexpr):
     for chunk in range(num_chunks):
         total += tl.load(values + tl.cast(chunk, tl.int64) * size + place, mask=inside, other=0.0)
     return total
-
-
-@triton.jit
-def _inverse(value, ACC: tl.constexpr, FLOAT32: tl.constexpr, FLOAT64: tl.constexpr):
-    """1 / value, 0 where the value is not above the bound of its type: there gradients would overflow."""
-    least = FLOAT64 if tl.float64 == ACC else FLOAT32
-    return tl.where(value > least, 1.0 / tl.where(value > least, value, 1.0), 0.0)
-
-
-@triton.jit
-def _inverse_mass(mass, ACC: tl.constexpr):
-    return _inverse(mass, ACC, 1e-30, 1e-290)
-
-
-@triton.jit
-def _inverse_length(length, ACC: tl.constexpr):
-    return _inverse(length, ACC, 1e-19, 1e-150)
 
 
 @triton.jit
@@ -89,7 +68,7 @@ def finish_sums(
     if ALGORITHM == KMEANS_EUCLIDEAN:
         weight = add_chunks(mass_in, row, exists, num_rows, num_chunks, ACC)
         tl.store(mass + row, weight, mask=exists)
-        total *= _inverse_mass(weight, ACC)[:, None]
+        total *= inverse_mass(weight, ACC)[:, None]
     if out is not None:
         if ALGORITHM != ENTROPY:
             tl.store(out + place, _squash(total, number(squash_k, ACC)), mask=inside)
@@ -99,7 +78,7 @@ def finish_sums(
             if query is not None:
                 total += tl.load(query + place, mask=inside, other=0.0)
         elif ALGORITHM != KMEANS_EUCLIDEAN:
-            total *= (number(scale, ACC) * _inverse_length(_length(total), ACC))[:, None]
+            total *= (number(scale, ACC) * inverse_length(_length(total), ACC))[:, None]
         tl.store(next_query + place, total, mask=inside)
 
 
@@ -116,7 +95,7 @@ def finish_gradient(
     row, exists, place, inside = row_places(num_rows, D, RT, DP)
     total = tl.load(sums + place, mask=inside, other=0.0)
     if ALGORITHM == KMEANS_EUCLIDEAN:
-        inverse = _inverse_mass(tl.load(mass + row, mask=exists, other=0.0), ACC)
+        inverse = inverse_mass(tl.load(mass + row, mask=exists, other=0.0), ACC)
         total *= inverse[:, None]
     if grad_out is not None:
         gradient = tl.load(grad_out + place, mask=inside, other=0.0).to(ACC)
@@ -131,7 +110,7 @@ def finish_gradient(
         elif ALGORITHM == KMEANS_EUCLIDEAN:
             gradient *= 2.0 * number(scale, ACC)
         else:
-            unit = _inverse_length(_length(total), ACC)
+            unit = inverse_length(_length(total), ACC)
             direction = total * unit[:, None]
             along = tl.sum(direction * gradient, 1)
             gradient = (gradient - along[:, None] * direction) * (number(scale, ACC) * unit)[:, None]

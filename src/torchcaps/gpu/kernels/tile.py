@@ -49,55 +49,6 @@ def axes_at(votes, first, SHAPE: tl.constexpr):
 
 
 @triton.jit
-def transform_of(votes, n):
-    """The transformation of slot n."""
-    if votes.transform is None:
-        return tl.cast(n, tl.int64)
-    else:
-        return tl.cast(tl.load(votes.transform + n), tl.int64)
-
-
-@triton.jit
-def weight_places(votes, n, axes, SHAPE: tl.constexpr):
-    """Where row 0 of the transformations of slot n stands, spread over the rows of a vote, and whether it exists:
-    (JT, DP) each; row k is k E further."""
-    j, real, _, _, e, _, inside = axes
-    corner = (transform_of(votes, n) * SHAPE.J + j) * (SHAPE.K * SHAPE.E)
-    return votes.weight + (corner[:, None] + e[None, :]), real[:, None] & inside[None, :]
-
-
-@triton.jit
-def _add_product(total, pose_at, pose_exists, weight_at, weight_exists, k, SHAPE: tl.constexpr):
-    pose = tl.load(pose_at + k, mask=pose_exists, other=0.0).to(SHAPE.ACC)
-    weight = tl.load(weight_at + k * SHAPE.E, mask=weight_exists, other=0.0).to(SHAPE.ACC)
-    return total + pose[:, None, :] * weight[None, :, :]
-
-
-@triton.jit
-def form_votes(votes, row, takes, n, axes, SHAPE: tl.constexpr):
-    """Votes of the children in slot n for the parents of the tile: (MT, JT, DP)."""
-    j, _, _, r, _, h, inside = axes
-    pose_at = votes.poses + ((row * (SHAPE.R * SHAPE.K))[:, None] + (r * SHAPE.K)[None, :])
-    pose_exists = takes[:, None] & inside[None, :]
-    weight_at, weight_exists = weight_places(votes, n, axes, SHAPE)
-    total = tl.zeros((SHAPE.MT, SHAPE.JT, SHAPE.RP * SHAPE.EP), SHAPE.ACC)
-    if SHAPE.K <= 16:
-        for k in tl.static_range(SHAPE.K):
-            total = _add_product(total, pose_at, pose_exists, weight_at, weight_exists, k, SHAPE)
-    else:
-        for k in range(SHAPE.K):
-            total = _add_product(total, pose_at, pose_exists, weight_at, weight_exists, k, SHAPE)
-    D: tl.constexpr = SHAPE.R * SHAPE.E
-    if votes.bias is not None:
-        place = ((transform_of(votes, n) * SHAPE.J + j) * D)[:, None] + h[None, :]
-        total += tl.load(votes.bias + place, mask=weight_exists, other=0.0).to(SHAPE.ACC)[None, :, :]
-    if votes.offset is not None:
-        offset = tl.load(votes.offset + tl.cast(n, tl.int64) * D + h, mask=inside, other=0.0)
-        total += offset.to(SHAPE.ACC)[None, None, :]
-    return total
-
-
-@triton.jit
 def pair_places(number, exists, axes, SHAPE: tl.constexpr):
     """Where a number per sample (or slot) and parent stands, and whether it exists: (MT, JT) each."""
     return number[:, None] * SHAPE.J + axes[0][None, :], exists[:, None] & axes[1][None, :]
@@ -113,8 +64,8 @@ def vector_places(rows, axes, SHAPE: tl.constexpr):
 
 @triton.jit
 def load_form(form, rows, axes, SHAPE: tl.constexpr):
-    """(centre, line, slope) as tiles (MT, JT, DP) and height (MT, JT); 0 for what the form does not have."""
-    centre, line, slope, height = 0.0, 0.0, 0.0, 0.0
+    """(centre, line, slope) as tiles (MT, JT, DP), height and price (MT, JT); 0 for what the form does not have."""
+    centre, line, slope, height, price = 0.0, 0.0, 0.0, 0.0, 0.0
     if form.line is not None or form.slope is not None:
         place, inside = vector_places(rows, axes, SHAPE)
         if form.centre is not None:
@@ -126,7 +77,10 @@ def load_form(form, rows, axes, SHAPE: tl.constexpr):
     if form.height is not None:
         place, inside = pair_places(rows[0], rows[3], axes, SHAPE)
         height = tl.load(form.height + place, mask=inside, other=0.0)
-    return centre, line, slope, height
+    if form.price is not None:
+        place, inside = pair_places(rows[0], rows[3], axes, SHAPE)
+        price = tl.load(form.price + place, mask=inside, other=0.0)
+    return centre, line, slope, height, price
 
 
 @triton.jit
@@ -179,18 +133,16 @@ def logits_of(form, tiles, vote, slot, exists, axes, SHAPE: tl.constexpr):
 
 
 @triton.jit
-def of_softmax(partition, slot, row, takes, axes, SHAPE: tl.constexpr):
-    """The number of the softmax that each pair of a slot belongs to: (MT, JT), or (MT, 1) where types share one."""
-    if partition.by_type is not None:
-        place, inside = pair_places(row, takes, axes, SHAPE)
-        return tl.load(partition.by_type + place, mask=inside, other=0.0)
-    elif partition.by_child is not None:
-        return tl.load(partition.by_child + row, mask=takes, other=0.0)[:, None]
-    else:
-        return tl.load(partition.by_slot + slot, mask=takes, other=0.0)[:, None]
+def worth_of(votes, n, axes, sizes, SHAPE: tl.constexpr):
+    """What it is worth to the parents of the tile to use the child in slot n: (1, JT)."""
+    place = n % sizes.types * SHAPE.J + axes[0]
+    return tl.load(votes.worth + place, mask=axes[1], other=0.0).to(SHAPE.ACC)[None, :]
 
 
 @triton.jit
-def couple(logits, log_partition, part):
-    """Couplings (MT, JT). Two kernels may round a logit in different ways; a share stays at most 1."""
-    return tl.where(part, tl.exp(tl.minimum(logits - log_partition, 0.0)), 0.0)
+def respond(votes, response, tiles, vote, n, axes, sizes, SHAPE: tl.constexpr):
+    """Gradients of the couplings of a slot: (MT, JT)."""
+    value = evaluate(response, tiles, vote)
+    if response.price is not None:
+        value += tiles[4] * worth_of(votes, n, axes, sizes, SHAPE)
+    return value

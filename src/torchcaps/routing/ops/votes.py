@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from torchcaps.routing.competition import KINDS
+from torchcaps.routing.ops.tables import children_of, transforms_of
 from torchcaps.routing.problem import Problem
 from torchcaps.votes import LinearVotes
 
@@ -99,7 +100,7 @@ def lower(votes: LinearVotes, *, windows_compete: bool = False) -> KernelVotes:
     poses, activations, mask, child = votes.poses, votes.activations, votes.mask, None
     weight, bias, factor = votes.weight, votes.bias, votes.child_factor
     if votes.windows is not None:
-        child = votes.windows.children(poses.device).to(torch.int32)
+        child = children_of(votes.windows, poses.device)
     if factor is not None and windows_compete:
         weight = torch.einsum("tkl,ojle->tjke", factor, weight)
         bias = None if bias is None else bias.expand(len(weight), -1, -1)
@@ -115,7 +116,7 @@ def lower(votes: LinearVotes, *, windows_compete: bool = False) -> KernelVotes:
             mask = None if mask is None else votes.slots(mask).flatten(1)
     transform = None
     if (num_transforms := weight.shape[0]) != votes.num_slots:
-        transform = torch.arange(votes.num_slots, dtype=torch.int32, device=poses.device) % num_transforms
+        transform = transforms_of(votes.num_slots, num_transforms, poses.device)
     return KernelVotes(
         poses=poses,
         weight=weight,
