@@ -461,7 +461,7 @@ def main() -> None:
         if wrong:
             failures.append({"problem": str(problem), "wrong": wrong})
             print(problem, *wrong, sep="\n  ", file=sys.stderr)
-        if checked % 100 == 0 or checked == wanted:
+        if checked % 10 == 0 or checked == wanted:
             record = {"problems": checked, "first": first, "last": number, "failures": failures}
             record |= {"answers": dict(sorted(answered.items()))}
             record |= {"cpu_seconds": round(time.process_time() - started), "environment": environment()}

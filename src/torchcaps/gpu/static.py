@@ -12,6 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import torch
 
 
 class Target(NamedTuple):
@@ -108,7 +111,8 @@ def dry_run(target: str) -> Iterator[list[tuple[str, int, Any]]]:
     driver.set_active(_PaperDriver(GPUTarget(*TARGETS[target][:3])))  # pyrefly: ignore[bad-argument-type]
     JITFunction.__getitem__ = compile_only  # pyrefly: ignore[bad-assignment]
     try:
-        yield gathered
+        with patch.object(torch.version, "hip", "on paper" if TARGETS[target].backend == "hip" else None):
+            yield gathered
     finally:
         JITFunction.__getitem__ = launch
         driver._active = before
@@ -168,8 +172,6 @@ def _find(pattern: str, text: str) -> int:
 @contextmanager
 def on_paper() -> Iterator[None]:
     """Inside the block tensors of the CPU stand for those of a GPU, so that `examine` sees the kernels of a call."""
-    from unittest.mock import patch
-
     from torchcaps.gpu import availability
     from torchcaps.gpu.em import TritonEm
     from torchcaps.gpu.softmax import TritonSoftmax

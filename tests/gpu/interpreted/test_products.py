@@ -3,6 +3,8 @@
 The interpreter computes each of them exactly, whatever rounding is asked for; that there is one is tested beside it.
 """
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -89,3 +91,21 @@ def test_rounding_follows_torch(monkeypatch):
         assert product_precision(torch.float32) == wanted
         assert product_precision(torch.float64) == "ieee"
         assert product_precision(torch.bfloat16) == "tf32"
+
+
+def test_rounding_that_was_set_by_its_newer_name(monkeypatch):
+    """torch refuses to tell the older name then."""
+
+    def refuse():
+        raise RuntimeError
+
+    monkeypatch.setattr(layer.torch, "get_float32_matmul_precision", refuse)
+    for name in ("ieee", "tf32"):
+        monkeypatch.setattr(layer.torch.backends.cuda, "matmul", SimpleNamespace(fp32_precision=name))
+        assert product_precision(torch.float32) == name
+
+
+def test_amd_multiplies_float32_as_it_is(monkeypatch):
+    monkeypatch.setattr(torch.version, "hip", "7.0")
+    monkeypatch.setattr(layer.torch, "get_float32_matmul_precision", lambda: "medium")
+    assert {product_precision(dtype) for dtype in (torch.float32, torch.float64, torch.bfloat16)} == {"ieee"}
