@@ -44,8 +44,8 @@ class VectorCapsNet(ImageModel):
         decoder_hidden: widths of its hidden layers if it is fully connected; None for convolutions.
         pose_scale: of its inputs, see Decoder.
         scale_start: transformations of more than ten classes start J / 10 times as large. Couplings start as 1 / J, so
-            that lengths start as 1 / J^2, and the gradient of the margin loss vanishes with them: plain SGD never
-            leaves its start with 100 classes, AdamW does and needs this with many hundreds alone.
+            that lengths start as 1 / J^2, and the gradient of the margin loss vanishes with them: in 300 steps with 100
+            classes plain SGD does not leave its start, AdamW does.
     """
 
     @takes_old_name
