@@ -81,8 +81,8 @@ def share_cores() -> None:
     """Let threads that wait for others give their core away soon; the runtime reads this when torch is loaded.
 
     As it comes, the OpenMP runtime lets them spin for milliseconds. Where another process wants one of the cores they
-    keep it from the very thread that they wait for: beside five others, a training step of the small matrix network took
-    1.3 s with two threads, 0.19 s with one, and takes 0.22 s with two like this.
+    keep it from the very thread that they wait for: beside five others, a training step of the small matrix network
+    took 1.3 s with two threads, 0.19 s with one, and takes 0.22 s with two like this.
     """
     if "torch" not in sys.modules and not any(name in os.environ for name in WAITING):
         os.environ["GOMP_SPINCOUNT"] = SPINS
