@@ -9,6 +9,7 @@ from torchcaps.models import TextCapsuleA, TextCapsuleB, create_model, list_mode
 from torchcaps.models.text import PAPER_SIZES
 from torchcaps.nn.text import window_mask
 from torchcaps.routing import use_backend
+from torchcaps.training.text import new_text_model
 
 SMALL = {"num_tokens": 40, "num_classes": 3, "embedding_size": 12}
 SMALL_CAPSULES = SMALL | {"channels": 8, "types": (4, 3), "pose_size": 6}
@@ -204,3 +205,11 @@ def test_sizes_of_the_paper():
     assert branch.ngrams.conv.weight.shape == (32, 100, 3)
     assert branch.windows.weight.shape == (16, 16, 16)
     assert branch.classes.weight.shape == (6, 16, 16)
+
+
+def test_texts_without_vectors_are_given_pairs_and_edges():
+    texts, few, many = ["a good film", "a bad film"], ("good", "bad"), tuple(map(str, range(64)))
+    model = new_text_model(None, texts, class_names=few)
+    assert (model.name, model.edges, len(model.evidence_of_pairs.total)) == ("text-capsule-a", 2, 2**17)
+    assert len(new_text_model(None, texts, class_names=many).evidence_of_pairs.total) == 2**15
+    assert new_text_model(None, texts, class_names=few, word_evidence=False).evidence_of_pairs is None
