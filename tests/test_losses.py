@@ -327,3 +327,27 @@ def test_an_index_out_of_range_is_never_silent(index):
 
 def test_every_public_name_exists():
     assert all(hasattr(losses, name) for name in losses.__all__)
+
+
+@pytest.mark.parametrize("loss", [margin_loss, lambda *args, **options: spread_loss(*args, margin=0.5, **options)])
+def test_balanced_losses_do_not_grow_with_the_number_of_classes(loss):
+    """The same for ten classes; with more, a gradient towards absent classes that is as large as with ten."""
+    torch.manual_seed(0)
+    ten, target = torch.rand(3, 10), torch.tensor([0, 4, 9])
+    torch.testing.assert_close(loss(ten, target, balanced=True), loss(ten, target))
+    sums = {}
+    for num_classes in (10, 100, 1000):
+        activations = torch.full((2, num_classes), 0.3, requires_grad=True)
+        loss(activations, torch.tensor([1, 2]), balanced=True).backward()
+        absent = torch.ones(2, num_classes, dtype=torch.bool).scatter(1, torch.tensor([[1], [2]]), False)
+        sums[num_classes] = float(activations.grad[absent].sum())
+    assert sums[1000] == pytest.approx(sums[10], rel=1e-4)
+    assert sums[100] == pytest.approx(sums[10], rel=1e-4)
+
+
+def test_modules_pass_balance_on():
+    activations, targets = torch.rand(3, 50), torch.tensor([0, 1, 2])
+    found = MarginLoss(balanced=True)(activations, targets)
+    torch.testing.assert_close(found, margin_loss(activations, targets, balanced=True))
+    found = SpreadLoss(balanced=True)(activations, targets, 0.4)
+    torch.testing.assert_close(found, spread_loss(activations, targets, 0.4, balanced=True))

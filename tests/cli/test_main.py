@@ -1,5 +1,6 @@
 """The command line: light, and one sentence where the user's input was wrong."""
 
+import os
 import resource
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 
 import torchcaps
 from torchcaps.cli import main
-from torchcaps.cli.main import COMMANDS
+from torchcaps.cli.main import COMMANDS, WAITING
 
 HEAVY = ("torch", "accelerate", "matplotlib")
 
@@ -118,3 +119,16 @@ def test_a_reader_who_has_seen_enough_is_no_error():
     command = f"set -o pipefail; {sys.executable} -m {predict} | true"
     ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, "1000"), ({"OMP_WAIT_POLICY": "active"}, None)])
+def test_threads_do_not_spin_for_long_unless_told_to(given, expected):
+    program = """
+import os, sys
+from torchcaps.cli import main
+main(["--version"])
+print(os.environ.get("GOMP_SPINCOUNT"), "torch" in sys.modules)
+"""
+    environment = {name: value for name, value in os.environ.items() if name not in WAITING} | given
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+    assert run.stdout.splitlines()[-1] == f"{expected} False"

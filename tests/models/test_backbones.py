@@ -221,6 +221,20 @@ def test_frozen_maps_are_kept_and_are_the_same(tmp_path):
         assert_close(changed, model.features(images))
 
 
+def test_kept_maps_of_an_evaluation_are_trained_on():
+    """Maps made in inference mode, and under autocast, come to a training step that needs gradients of the head."""
+    model, images = small(frozen=True, head="attention"), torch.rand(4, *SHAPE)
+    with torch.inference_mode():
+        model.eval()(images)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        mixed = model.maps(images)
+    plain = model.train().maps(images)
+    assert (mixed.dtype, plain.dtype) == (torch.bfloat16, torch.float32)
+    model(images).scores.sum().backward()
+    assert bool(model.primary.conv.weight.grad.isfinite().all())
+    assert model.bfloat16().maps(images.bfloat16()).dtype == torch.bfloat16
+
+
 def test_a_cache_that_finds_nothing_gives_its_memory_back():
     network = torch.nn.Conv2d(1, 1, 1).requires_grad_(False)
     cache = FeatureCache(most_bytes=4 * 10)

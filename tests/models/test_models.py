@@ -5,6 +5,7 @@ import torch
 
 from torchcaps.capsules import Capsules
 from torchcaps.data import load_data
+from torchcaps.losses import margin_loss
 from torchcaps.models import create_model, list_models
 from torchcaps.nn import FullyConnectedDecoder
 from torchcaps.predictor import Predictor
@@ -179,3 +180,19 @@ def test_every_routing_learns_digits(routing):
     few, others = digits.subset(range(1600)), digits.subset(range(1600, 1900))
     fit(model, few, config=TrainingConfig(epochs=2, batch_size=32))
     assert (Predictor(model).predict(others.images) == others.labels).mean() > 0.5
+
+
+def test_lengths_and_gradients_start_alike_with_any_number_of_classes():
+    """Couplings start as 1 / J: unless the start grows with J, the gradient of the margin loss vanishes as 1 / J^2."""
+    found = {}
+    for num_classes, scale in ((10, True), (100, True), (100, False)):
+        torch.manual_seed(0)
+        model = create_model(
+            "capsnet-small", image_shape=(1, 28, 28), num_classes=num_classes, reconstruct=False, scale_start=scale
+        )
+        scores = model(torch.rand(4, 1, 28, 28)).scores
+        margin_loss(scores, torch.arange(4)).backward()
+        found[num_classes, scale] = float(scores.detach().mean()), float(model.features[0].weight.grad.norm())
+    for kind in (0, 1):
+        assert found[100, True][kind] == pytest.approx(found[10, True][kind], rel=0.5)
+        assert found[100, False][kind] < 0.05 * found[10, True][kind]

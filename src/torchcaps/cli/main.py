@@ -34,6 +34,8 @@ COMMANDS = {
     "reproduce": "Reproduce",
 }
 
+WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+SPINS = "1000"  # rounds
 USER_ERRORS = (ValueError, TypeError, OSError, FloatingPointError)  # the last: training that diverges
 WRONG_INPUT, INTERRUPTED = 2, 130
 
@@ -52,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: what follows `torchcaps`; None reads the command line.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    share_cores()
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # where a routing of the user's own lies
     if arguments == ["--version"]:
@@ -72,6 +75,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sentence = " ".join(str(error).split()) or type(error).__name__
         print(f"torchcaps: {sentence}", file=sys.stderr)
         return WRONG_INPUT
+
+
+def share_cores() -> None:
+    """Let threads that wait for others give their core away soon; the runtime reads this when torch is loaded.
+
+    As it comes, the OpenMP runtime lets them spin for milliseconds. Where another process wants one of the cores they
+    keep it from the very thread that they wait for: beside five others, a training step of the small matrix network
+    took 1.3 s with two threads, 0.19 s with one, and takes 0.22 s with two like this.
+    """
+    if "torch" not in sys.modules and not any(name in os.environ for name in WAITING):
+        os.environ["GOMP_SPINCOUNT"] = SPINS
 
 
 def _parse(arguments: Sequence[str]) -> Command:

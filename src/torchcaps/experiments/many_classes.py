@@ -51,7 +51,10 @@ EXPERIMENT = Experiment(
     title="capsules and a CNN with 10 to 200 classes",
     source="nothing published; learning is often said to stall beyond a dozen classes",
     data={"quick": "digits", "full": "pairs"},
-    takes={"quick": "a few minutes", "full": "about 6 hours of one core for a seed, reckoned from seconds per step"},
+    takes={
+        "quick": "a few minutes",
+        "full": "about 6 minutes of one core for a row of CapsNet-Small, from seconds per step; stems not timed",
+    },
     rows=rows,
     remark="A digit beside a garment, drawn anew in every epoch; test pairs are made of digits and garments that "
     "training never sees. 12,000 training pairs an epoch with any number of classes, 8 epochs; the best of them on a "

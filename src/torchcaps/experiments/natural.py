@@ -135,8 +135,8 @@ EXPERIMENT = Experiment(
     data={"quick": "digits", "full": "cifar10"},
     takes={
         "quick": "a few minutes",
-        "full": "on one core about an hour and a half for each head on a stem, 10 hours for the matrix capsules with "
-        "A = 256, reckoned from seconds per step",
+        "full": "about an hour of one core for the stem under each head, reckoned from seconds per step; heads, and "
+        "networks without a stem, were not timed",
     },
     rows=rows,
     remark="ResNet-20 (272 K parameters with its pooling) in front of every head, the same steps, pictures, learning "

@@ -35,7 +35,7 @@ EXPERIMENT = Experiment(
     title="capsule heads and pooling on turned, moved, noisy, blurred and flat pictures",
     source="nothing published for these networks",
     data={"quick": "digits", "full": "cifar10"},
-    takes={"quick": "a few minutes", "full": "about 10 minutes a row with --reuse runs/natural-full, else as natural"},
+    takes={"quick": "a few minutes", "full": "as natural, or with --reuse runs/natural-full the test alone; not timed"},
     rows=rows,
     remark="The networks of `natural` (take them with --reuse); they were trained on pictures that are shifted and "
     "mirrored, never turned, noisy, blurred or flat. Strengths 1 to 3: turned by 15, 30, 45 degrees; moved by a "

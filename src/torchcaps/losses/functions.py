@@ -10,6 +10,8 @@ from torchcaps.checks import check_choice, check_floating
 
 Reduction = Literal["mean", "sum", "none"]
 
+USUAL_NEGATIVES = 9  # classes that are not there, for which the losses of the papers were made
+
 
 def margin_loss(
     activations: Tensor,
@@ -18,6 +20,7 @@ def margin_loss(
     positive_margin: float = 0.9,
     negative_margin: float = 0.1,
     negative_weight: float = 0.5,
+    balanced: bool = False,
     class_weights: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -31,6 +34,7 @@ def margin_loss(
         positive_margin: activation above which a present class costs nothing.
         negative_margin: activation below which an absent class costs nothing.
         negative_weight: weight of the absent classes.
+        balanced: all absent classes together weigh as much as nine do, however many there are: times 9 / (J - 1).
         class_weights: w, one weight per class; the mean over the batch is not divided by it.
         reduction: "mean", "sum" or "none" over the batch.
 
@@ -57,6 +61,8 @@ def margin_loss(
         if targets.is_complex():
             raise TypeError(f"margin_loss: multi-hot targets must be real or bool, got {targets.dtype}")
         present_BJ = targets.to(activations.dtype)
+    if balanced:
+        negative_weight = negative_weight * _share_of_negatives(activations)
     too_low_BJ = torch.relu(positive_margin - activations).square()
     too_high_BJ = torch.relu(activations - negative_margin).square()
     loss_BJ = present_BJ * too_low_BJ + negative_weight * (1 - present_BJ) * too_high_BJ
@@ -70,6 +76,7 @@ def spread_loss(
     targets: Tensor,
     margin: float | Tensor,
     *,
+    balanced: bool = False,
     class_weights: Tensor | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
@@ -78,6 +85,7 @@ def spread_loss(
     Args:
         activations: class activations a.
         targets: class indices t.
+        balanced: the sum over the other classes times 9 / (J - 1), so that it does not grow with their number.
         margin: m, from :func:`torchcaps.schedules.spread_margin` as training goes on; 1 is the squared
             hinge. A tensor spares a compiled loss from compiling anew for another value.
         class_weights: w, one weight per class; the mean over the batch is not divided by it.
@@ -102,7 +110,8 @@ def spread_loss(
     index_B1 = targets.long()[:, None]
     gap_BJ = activations.gather(1, index_B1) - activations
     loss_BJ = torch.relu(margin - gap_BJ).square() * (1 - _one_hot(targets, activations))
-    return _reduce(_weigh(loss_BJ.sum(1), class_weights, index_B1), reduction)
+    loss_B = loss_BJ.sum(1) * _share_of_negatives(activations) if balanced else loss_BJ.sum(1)
+    return _reduce(_weigh(loss_B, class_weights, index_B1), reduction)
 
 
 def activation_cross_entropy(
@@ -249,6 +258,11 @@ def combined_loss(
     """
     loss = classification(activations, targets, reduction=reduction, **classification_options)
     return loss + reconstruction_loss(reconstructions, images, weight=reconstruction_weight, reduction=reduction)
+
+
+def _share_of_negatives(activations_BJ: Tensor) -> float:
+    """9 / (J - 1): 1 for ten classes."""
+    return USUAL_NEGATIVES / max(1, activations_BJ.shape[1] - 1)
 
 
 def _one_hot(targets_B: Tensor, activations_BJ: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ class MarginLoss(nn.Module):
         positive_margin: float = 0.9,
         negative_margin: float = 0.1,
         negative_weight: float = 0.5,
+        balanced: bool = False,
         class_weights: Tensor | None = None,
         reduction: Reduction = "mean",
     ) -> None:
@@ -39,6 +40,7 @@ class MarginLoss(nn.Module):
         self.positive_margin = positive_margin
         self.negative_margin = negative_margin
         self.negative_weight = negative_weight
+        self.balanced = balanced
         self.register_buffer("class_weights", class_weights)
         self.reduction = check_reduction(reduction)
 
@@ -50,6 +52,7 @@ class MarginLoss(nn.Module):
             positive_margin=self.positive_margin,
             negative_margin=self.negative_margin,
             negative_weight=self.negative_weight,
+            balanced=self.balanced,
             class_weights=self.class_weights,
             reduction=self.reduction,
         )
@@ -66,14 +69,18 @@ class SpreadLoss(nn.Module):
 
     class_weights: Tensor | None
 
-    def __init__(self, *, class_weights: Tensor | None = None, reduction: Reduction = "mean") -> None:
+    def __init__(
+        self, *, balanced: bool = False, class_weights: Tensor | None = None, reduction: Reduction = "mean"
+    ) -> None:
         super().__init__()
+        self.balanced = balanced
         self.register_buffer("class_weights", class_weights)
         self.reduction = check_reduction(reduction)
 
     def forward(self, activations: Tensor, targets: Tensor, margin: float | Tensor) -> Tensor:
         """See :func:`spread_loss`."""
-        return spread_loss(activations, targets, margin, class_weights=self.class_weights, reduction=self.reduction)
+        options = {"balanced": self.balanced, "class_weights": self.class_weights, "reduction": self.reduction}
+        return spread_loss(activations, targets, margin, **options)
 
 
 class ActivationCrossEntropy(nn.Module):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torchcaps.checks import check_choice, check_count
 from torchcaps.models.backbones import build_backbone
 from torchcaps.models.base import ImageModel, ModelOutput
+from torchcaps.models.capsnet import started
 from torchcaps.models.feature_cache import FeatureCache
 from torchcaps.models.matrix import SOFT
 from torchcaps.models.registry import register_model
@@ -27,8 +28,7 @@ from torchcaps.windows import GridWindow
 HEADS = {"dense": "dynamic", "attention": "attention", "matrix": "em", "pool": ""}  # with the routing of each
 DENSE_SIZES = 8, 16  # entries of a pose of the first capsules and of the classes, as in CapsNet
 MATRIX_SIZE = 16
-# Of transformations of the dense head for ten classes; couplings start as 1 / J, so that it grows with the classes.
-DENSE_STD_PER_CLASS = 0.005
+DENSE_STD = 0.05  # of transformations of the dense head; more where there are more than ten classes
 
 
 @register_model("backbone-capsules")
@@ -130,7 +130,7 @@ class BackboneCapsules(ImageModel):
             *(types, num_classes, child_size, class_size),
             coordinates=False,
             routing=chosen,
-            weight_std=DENSE_STD_PER_CLASS * num_classes if is_dense else None,
+            weight_std=started(DENSE_STD, num_classes) if is_dense else None,
         )
         if not is_dense:
             self.default_loss = "cross_entropy"

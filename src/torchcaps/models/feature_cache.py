@@ -40,7 +40,7 @@ class FeatureCache:
         if self.is_useless or torch.compiler.is_compiling():
             return network(images)
         self._check_weights(network)
-        keys = [hashlib.blake2b(image.tobytes(), digest_size=16).digest() for image in images.detach().cpu().numpy()]
+        keys = _keys(images)
         missing = [number for number, key in enumerate(keys) if key not in self.maps]
         self.hits += len(keys) - len(missing)
         fresh = network(images[missing]) if missing else None
@@ -78,6 +78,13 @@ class FeatureCache:
         if numbers != self._weights:
             self.forget()
         self._seen, self._weights = seen, numbers
+
+
+def _keys(images: Tensor) -> list[bytes]:
+    """A digest of each image; maps under autocast are others than those without it."""
+    rows = images.detach().cpu().flatten(1).contiguous().view(torch.uint8).numpy()
+    kind = f"{images.dtype} {tuple(images.shape[1:])} {torch.is_autocast_enabled(images.device.type)}".encode()
+    return [hashlib.blake2b(row.tobytes(), digest_size=16, key=kind[:64]).digest() for row in rows]
 
 
 def _version(tensor: Tensor) -> int:

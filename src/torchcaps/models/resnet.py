@@ -53,7 +53,7 @@ class ResNetStem(nn.Sequential):
                 layers.append(ResidualBlock(channels, width, 2 if stage > 0 and block == 0 else 1))
                 channels = width
         super().__init__(*layers)
-        convert_conv2d_weight_memory_format(self, torch.channels_last)  # two thirds of the time on a CPU
+        convert_conv2d_weight_memory_format(self, torch.channels_last)  # as the other stems
 
 
 def _convolution(in_channels: int, out_channels: int, kernel: int, stride: int) -> nn.Conv2d:

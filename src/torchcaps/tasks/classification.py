@@ -51,14 +51,15 @@ class Classification(Task):
             raise ValueError(f"the model gives logits and trains with cross_entropy, not with {name}")
         weights = class_weights(options.class_weights, read_targets, self.num_classes)
         start, end = options.spread_margin
+        balanced = options.balance_classes
 
         def loss(output: ModelOutput, targets: Tensor, progress: float) -> Tensor:
             scores = output.scores.to(torch.promote_types(output.scores.dtype, torch.float32))
             if name == "margin":
-                found = margin_loss(scores, targets, reduction="none")
+                found = margin_loss(scores, targets, balanced=balanced, reduction="none")
             elif name == "spread":
                 margin = spread_margin(progress, 1.0, start=start, end=end)
-                found = spread_loss(scores, targets, margin, reduction="none")
+                found = spread_loss(scores, targets, margin, balanced=balanced, reduction="none")
             elif name == "softmax_cross_entropy":
                 found = softmax_cross_entropy(scores, targets, reduction="none")
             else:

@@ -33,6 +33,11 @@ class LossOptions(Protocol):
         ...
 
     @property
+    def balance_classes(self) -> bool:
+        """Whether absent classes weigh as much as nine do, however many there are."""
+        ...
+
+    @property
     def spread_margin(self) -> tuple[float, float]:
         """Of the spread loss, from first to last step."""
         ...

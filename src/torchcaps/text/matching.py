@@ -45,7 +45,7 @@ def soft_matching(similarity: np.ndarray, first: np.ndarray, second: np.ndarray,
     Example:
         >>> plan = soft_matching(np.array([[0.1, 0.9], [0.8, 0.2]]), np.array([0.5, 0.5]), np.array([0.4, 0.6]))
         >>> plan.round(3).tolist()
-        [[0.001, 0.499], [0.399, 0.101]]
+        [[0.0, 0.5], [0.4, 0.1]]
     """
     if not width > 0:
         raise ValueError(f"width must be above 0, got {width}")

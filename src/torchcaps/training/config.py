@@ -32,6 +32,8 @@ class TrainingConfig:
         ema: decay of the moving average of the weights that is evaluated and saved, None for none.
         loss: "auto" is the model's own. Of activations "cross_entropy" is -log(a_t / sum a), "softmax_cross_entropy"
             -log softmax(a)_t.
+        balance_classes: in the margin and the spread loss all absent classes together weigh as much as nine do, so that
+            the loss does not grow with their number; the same for ten classes.
         spread_margin: of the spread loss, from first to last step.
         reconstruction_weight: of the summed squared error of an image; None is the model's own.
         inverse_temperature: of K-Means and EM routings, from first to last step, None to leave it.
@@ -57,6 +59,7 @@ class TrainingConfig:
     clip_norm: float | None = 5.0
     ema: float | None = 0.99
     loss: str = "auto"
+    balance_classes: bool = False
     spread_margin: tuple[float, float] = (0.2, 0.9)
     reconstruction_weight: float | None = None
     inverse_temperature: tuple[float, float] | None = None

@@ -13,8 +13,8 @@ VECTOR_RATE = 0.5  # of word vectors that come from a file
 # Vectors that start at random and learn remember the training texts and little else (tried on 3,200 snippets: 66 %
 # right); what the words say for the classes is counted instead, and short vectors that hardly move tell words apart.
 # Evidence of pairs, edges and wider vectors were chosen on held-out parts of training texts (TREC, waimai, snippets of
-# reviews; right in %): 80.9, 85.1 and 75.1 with 32 entries alone; 84.8, 87.3 and 75.5 with pairs and edges; 84.0, 89.2 and
-# 75.1 with 200 entries, too. TF-IDF and logistic regression (C = 10) have 84.0, 88.5 and 74.9 there.
+# reviews; right in %): 80.9, 85.1 and 75.1 with 32 entries alone; 84.8, 87.3 and 75.5 with pairs and edges; 84.0, 89.2
+# and 75.1 with 200 entries, too. TF-IDF and logistic regression (C = 10) have 84.0, 88.5 and 74.9 there.
 WITHOUT_VECTORS = {"embedding_size": 200, "embedding_rate": 0.1, "edges": 2}
 PAIR_COUNTERS, MOST_COUNTS = 2**17, 2**21  # fewer where there are many classes
 USUAL, USUAL_ON_ENCODER = "text-capsule-a", "text-capsules"
