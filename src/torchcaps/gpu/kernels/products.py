@@ -69,7 +69,7 @@ def _weight_tile(votes, n, axes, k, SHAPE: tl.constexpr):
 @triton.jit
 def _dot_votes(votes, row, takes, n, axes, SHAPE: tl.constexpr):
     total = tl.zeros((SHAPE.JT * SHAPE.EP, SHAPE.MT), SHAPE.ACC)
-    for start in tl.static_range(0, SHAPE.K, SHAPE.KT):
+    for start in range(0, SHAPE.K, SHAPE.KT):  # unrolled, each step would have shared memory of its own
         k = start + tl.arange(0, SHAPE.KT)
         pose, weight = pose_tile(votes, row, takes, k, SHAPE), _weight_tile(votes, n, axes, k, SHAPE)
         total = tl.dot(tl.trans(weight), tl.trans(pose), total, input_precision=SHAPE.DOT, out_dtype=SHAPE.ACC)
@@ -119,7 +119,7 @@ def store_pose_gradients(to_vote, votes, n, number, exists, axes, out, SHAPE: tl
                 _store_entry(to_vote, weight_at, weight_exists, pose_at, inside, k, SHAPE)
     else:
         flat = tl.reshape(to_vote, (SHAPE.MT, SHAPE.JT * SHAPE.EP))
-        for start in tl.static_range(0, SHAPE.K, SHAPE.KT):
+        for start in range(0, SHAPE.K, SHAPE.KT):
             k = start + tl.arange(0, SHAPE.KT)
             weight = _weight_tile(votes, n, axes, k, SHAPE)
             product = tl.trans(tl.dot(weight, tl.trans(flat), input_precision=SHAPE.DOT, out_dtype=SHAPE.ACC))
