@@ -81,6 +81,13 @@ def test_wrong_names_and_kinds(saved, tmp_path):
         load_model(tmp_path / "empty")
 
 
+def test_a_run_that_is_misspelt_is_not_looked_for_on_the_hub(tmp_path, monkeypatch):
+    (tmp_path / "runs" / "mnist-capsules-1").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match="the folder 'runs' is here; did you mean runs/mnist-capsules-1"):
+        load_model("runs/mnist-capsule-1")
+
+
 def test_loading_is_light():
     """Shapes are compared before memory is taken, and no compiler is loaded for it."""
     loads = "torchcaps.load('capsnet-small-mnist'), torchcaps.load('matrix-capsnet-small-toys')"

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -149,6 +150,10 @@ def find_folder(name: str | Path, **hub_options: Any) -> Path:
     choices = f"shipped models: {', '.join(shipped) or 'none'}"
     if str(name).count("/") != 1 or str(name).startswith((".", "/")):
         raise FileNotFoundError(f"no model at {str(name)!r}: give a folder, a shipped name or OWNER/NAME; {choices}")
+    if (parent := Path(name).parent).is_dir():  # what lies here is not looked for on the hub, which tries for long
+        near = get_close_matches(Path(name).name, [path.name for path in parent.iterdir()], n=1)
+        hint = f"; did you mean {parent / near[0]}?" if near else ""
+        raise FileNotFoundError(f"no model at {str(name)!r}, and the folder {str(parent)!r} is here{hint}")
     try:
         files = [hf_hub_download(str(name), filename, **hub_options) for filename in (CONFIG_FILE, WEIGHTS_FILE)]
     except Exception as error:  # the hub's client raises many kinds
