@@ -98,7 +98,9 @@ def save_table(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / TABLE).write_text(markdown(experiment, lines, caption), encoding="utf-8")
     draw = experiment.draw or draw_bars
-    draw(lines, f"{experiment.name}: {experiment.title}", caption).savefig(folder / FIGURE, dpi=120)
+    draw(lines, f"{experiment.name}: {experiment.title}", caption).savefig(
+        folder / FIGURE, dpi=120, bbox_inches="tight"
+    )
     values = {
         "experiment": experiment.name,
         "scale": scale,
