@@ -11,6 +11,7 @@ EXPERIMENTS = {
     "smallnorb-choices": "smallnorb_choices",
     "soft-start": "soft_start",
     "smallnorb-folds": "smallnorb_folds",
+    "smallnorb-long": "smallnorb_long",
     "zhao2018": "zhao2018",
     "mnist-ablation": "mnist_ablation",
     "multi-digits": "multi_digits",

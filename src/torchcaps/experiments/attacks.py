@@ -37,7 +37,7 @@ ORDERS = "gradient of the training loss below the CNN's, orders of magnitude"
 # A picture has room for five.
 DRAWN = {
     "digits": (SOURCE, "no routing", "uniform", "dynamic, r = 3", "EM, t = 3"),
-    "toys": (SOURCE, "CNN, 4.2 M", "no routing", "EM, t = 1 (uniform)", "EM, t = 2"),
+    "toys": (SOURCE, "CNN, 4.2 M", "no routing", "EM, t = 2", "EM that starts soft, t = 3"),
 }
 
 
@@ -176,6 +176,8 @@ def _toys(scale: Scale, data: str) -> list[Row]:
         ("no routing", "matrix-no-routing", {"training": CNN_SETTINGS}),
         ("EM, t = 2", "matrix-capsnet-small", {"routing": {}}),
         ("EM, t = 1 (uniform)", "matrix-capsnet-small", {"routing": {"num_iterations": 1}}),
+        ("EM that starts soft, t = 3", "matrix-capsnet-small", {"routing_options": {"num_iterations": 3}}),
+        ("EM that starts soft, t = 1", "matrix-capsnet-small", {"routing_options": {"num_iterations": 1}}),
         ("CNN, 4.2 M", "cnn-baseline", {"training": CNN_SETTINGS}),
     ]
     return [

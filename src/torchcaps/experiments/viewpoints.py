@@ -30,6 +30,9 @@ CNN, CAPSULES = "CNN, 4.2 M", "capsules, EM with t = 2"
 NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
     CNN: ("cnn-baseline", {"training": CNN_SETTINGS}),
     CAPSULES: ("matrix-capsnet-small", {"routing": {}}),
+    "capsules that start soft, EM with t = 3": ("matrix-capsnet-small", {"routing_options": {"num_iterations": 3}}),
+    "capsules that start soft, EM with t = 1": ("matrix-capsnet-small", {"routing_options": {"num_iterations": 1}}),
+    "CNN, small": ("cnn-small", {"training": CNN_SETTINGS}),
     "capsules, EM with t = 1 (uniform)": ("matrix-capsnet-small", {"routing": {"num_iterations": 1}}),
     "no routing": ("matrix-no-routing", {"training": CNN_SETTINGS}),
 }
@@ -92,7 +95,7 @@ EXPERIMENT = Experiment(
     title="toys recognised from sides and heights never seen",
     source='G. E. Hinton, S. Sabour, N. Frosst, "Matrix capsules with EM routing", ICLR 2018',
     data={"quick": "toys", "full": "toys"},
-    takes={"quick": "a few minutes", "full": "about 45 minutes a seed on one busy core"},
+    takes={"quick": "a few minutes", "full": "about an hour and a half a seed on one busy core"},
     rows=rows,
     remark="The paper's figures are on smallNORB (run with --data smallnorb where its pose labels are); the toys are "
     "rendered here. Trained on familiar viewpoints of training instances, one instance of each category held out; "
