@@ -9,11 +9,11 @@ from torchcaps.experiments.soft_start import FOLDS
 EPOCHS: dict[Scale, int] = {"quick": 1, "full": 4}
 # Networks that learn fast are not always those that end well: what leads after few epochs is compared again.
 LONGER: dict[Scale, int] = {"quick": 2, "full": 12}
-CHOSEN = ("base", "t = 1")
+CHOSEN = ("base", "t = 1", "norms per example")
 
 
 def rows(scale: Scale, data: str) -> list[Row]:
-    """Every row differs from the first in one thing; the last rows are some of them again, trained for longer."""
+    """Rows differ from the first in one thing, or in norms per example and t; the last are some again, for longer."""
     variants: list[tuple[str, dict[str, Any]]] = [
         ("base: t = 3, inverse temperature 1/16, global competition, norms per batch", {}),
         ("t = 1", {"routing_options": {"num_iterations": 1}}),
@@ -25,6 +25,8 @@ def rows(scale: Scale, data: str) -> list[Row]:
         ("inverse temperature 1/4", {"routing_options": {"inverse_temperature": 1 / 4}}),
         ("inverse temperature from 1/16 to 1/2", {"training": {"inverse_temperature": (1 / 16, 1 / 2)}}),
         ("norms per example", {"norm": "example"}),
+        ("norms per example, t = 1", {"norm": "example", "routing_options": {"num_iterations": 1}}),
+        ("norms per example, t = 2", {"norm": "example", "routing_options": {"num_iterations": 2}}),
         ("window competition", {"routing_options": {"competition": "window"}}),
         ("position competition", {"routing_options": {"competition": "position"}}),
         ("variational Bayes", {"routing": "vb"}),
