@@ -67,7 +67,8 @@ def test_hard_couplings_do_not_learn(toys):
 @pytest.mark.parametrize("norm", ["batch", "example"])
 def test_three_iterations_learn_with_either_norm(norm, toys):
     model = new_model(norm=norm, routing_options={"num_iterations": 3})
-    assert model.conv1.norm.statistics == model.class_capsules.norm.statistics == norm
+    assert model.primary.norm.statistics == model.conv1.norm.statistics == model.conv2.norm.statistics == norm
+    assert model.class_capsules.norm.statistics == "batch"
     assert steps_to_learn(model, *toys, most=100) < 60
 
 

@@ -16,47 +16,42 @@ def inputs(*positions, batch_size=3, num_types=4, size=6, dtype=torch.float64):
     return poses, logits
 
 
-def standardised(values, mask, statistics, shared, eps=1e-5):
+def standardised(values, mask, statistics, eps=1e-5):
     """(B, N, C, D) in loops: the values that count for each one are gathered and measured."""
     out = np.zeros_like(values)
     for b, n, c in np.ndindex(values.shape[:3]):
         if not mask[b, n]:
             continue
         examples = [b] if statistics == "example" else range(values.shape[0])
-        types = range(values.shape[2]) if shared else [c]
-        group = np.concatenate([values[e, p, t] for e in examples for p in np.flatnonzero(mask[e]) for t in types])
+        group = np.concatenate([values[e, p, c] for e in examples for p in np.flatnonzero(mask[e])])
         out[b, n, c] = (values[b, n, c] - group.mean()) / np.sqrt(group.var() + eps)
     return out
 
 
 @pytest.mark.parametrize("statistics", ["batch", "example"])
-@pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("positions", [(), (5,), (3, 2)])
 @pytest.mark.parametrize("masked", [False, True])
-def test_like_loops(statistics, shared, positions, masked):
+def test_like_loops(statistics, positions, masked):
     poses, logits = inputs(*positions)
     mask = torch.rand(3, *positions) < 0.6 if masked else None
     if mask is not None:
         mask[1] = True
         poses[~mask], logits[~mask] = float("nan"), float("nan")  # what does not exist may hold anything
-    norm = CapsuleNorm(4, statistics=statistics, shared=shared, dtype=torch.float64)
+    norm = CapsuleNorm(4, statistics=statistics, dtype=torch.float64)
     found = norm(poses, logits, mask)
     flat_mask = np.ones((3, poses[0, ..., 0, 0].numel()), bool) if mask is None else mask.reshape(3, -1).numpy()
-    expected_poses = standardised(poses.reshape(3, -1, 4, 6).numpy(), flat_mask, statistics, shared)
-    expected_logits = standardised(logits.reshape(3, -1, 4, 1).numpy(), flat_mask, statistics, shared)
+    expected_poses = standardised(poses.reshape(3, -1, 4, 6).numpy(), flat_mask, statistics)
+    expected_logits = standardised(logits.reshape(3, -1, 4, 1).numpy(), flat_mask, statistics)
     activations = np.where(flat_mask[..., None], 1 / (1 + np.exp(-expected_logits[..., 0])), 0)
     np.testing.assert_allclose(found.poses.reshape(3, -1, 4, 6).detach(), expected_poses, rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(found.activations.reshape(3, -1, 4).detach(), activations, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("statistics", ["batch", "example"])
-@pytest.mark.parametrize("shared", [False, True])
-def test_gradients(statistics, shared):
+def test_gradients(statistics):
     poses, logits = inputs(2, 2, batch_size=2, num_types=2, size=3)
     mask = torch.tensor([[[True, True], [False, True]], [[True, False], [True, True]]])
-    norm = CapsuleNorm(
-        2, statistics=statistics, shared=shared, pose_affine=True, logit_affine=True, dtype=torch.float64
-    )
+    norm = CapsuleNorm(2, statistics=statistics, pose_affine=True, logit_affine=True, dtype=torch.float64)
     for given in (None, mask):
         assert torch.autograd.gradcheck(
             lambda p, x, *_: tuple(norm(p, x, given)),  # noqa: B023 (called at once)

@@ -86,7 +86,7 @@ class MatrixCapsNet(ImageModel):
         coordinates: add the place of a child to its vote for a class, times this number if it is one.
         batch_norm: after the first convolution.
         norm: of poses and activation logits after every capsule layer, with the statistics of a "batch" or of each
-            "example", or "none"; see `torchcaps.nn.CapsuleNorm`.
+            "example" (of a batch for the classes), or "none"; see `torchcaps.nn.CapsuleNorm`.
         start: of the transformations, "small" or "identity"; see `torchcaps.nn.CapsuleLayer`.
         pose: "matrix", or "vector" for 16-vectors with 16 x 16 transformations.
         weight_std: how far transformations lie from the identity at the start, or from 0 for vectors; None for the
@@ -159,8 +159,8 @@ class MatrixCapsNet(ImageModel):
         def new_routing(**others: Any) -> Routing:
             return create_routing(routing, **{**routing_options, **others})
 
-        def new_norm(num_types: int, **options: Any) -> CapsuleNorm | None:
-            return None if norm == "none" else CapsuleNorm(num_types, statistics=norm, **options)
+        def new_norm(num_types: int, statistics: str = norm, **options: Any) -> CapsuleNorm | None:
+            return None if norm == "none" else CapsuleNorm(num_types, statistics=statistics, **options)
 
         self.default_loss = "margin" if multi_label else usual.loss
         size, (first, second, third) = self.pose_size, types
@@ -180,7 +180,7 @@ class MatrixCapsNet(ImageModel):
             *(third, num_classes, size, size),
             coordinates=coordinates,
             routing=new_routing(**(class_routing_options or {})),
-            norm=new_norm(num_classes, logit_affine=True, shared=norm == "example"),
+            norm=new_norm(num_classes, "batch", logit_affine=True),  # of one example, classes are too few
             **layer,
         )
 

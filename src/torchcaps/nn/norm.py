@@ -24,7 +24,6 @@ class CapsuleNorm(nn.Module):
         pose_affine: learn a scale and a shift of poses per type.
         logit_affine: the same of logits. Classes need it: a plain norm gives every class the same mean, however rare it
             is, and the shift is where its frequency is learned.
-        shared: one mean and variance for all types together, for types that have one value in an example.
         eps: added to variances.
         momentum: weight of a new batch in what is remembered; None for the plain mean of all batches.
 
@@ -53,7 +52,6 @@ class CapsuleNorm(nn.Module):
         statistics: str = "batch",
         pose_affine: bool = False,
         logit_affine: bool = False,
-        shared: bool = False,
         eps: float = 1e-5,
         momentum: float | None = 0.1,
         device: torch.device | str | None = None,
@@ -62,17 +60,16 @@ class CapsuleNorm(nn.Module):
         super().__init__()
         self.num_types = check_count("num_types", num_types)
         self.statistics = check_choice("statistics", statistics, STATISTICS)
-        self.shared, self.eps, self.momentum = shared, check_positive("eps", eps), momentum
+        self.eps, self.momentum = check_positive("eps", eps), momentum
         self.synchronised = False
         empty = {"device": device, "dtype": dtype}
         for part, is_affine in (("pose", pose_affine), ("logit", logit_affine)):
             for name in ("scale", "shift"):
                 parameter = nn.Parameter(torch.empty(num_types, **empty)) if is_affine else None
                 self.register_parameter(f"{part}_{name}", parameter)
-        num_groups = 1 if shared else num_types
         if statistics == "batch":
             # mean and variance of poses, mean and variance of logits
-            self.register_buffer("running", torch.empty(4, num_groups, **empty))
+            self.register_buffer("running", torch.empty(4, num_types, **empty))
             self.register_buffer("num_batches_tracked", torch.tensor(0, device=device))
         self.reset_parameters()
 
@@ -123,20 +120,18 @@ class CapsuleNorm(nn.Module):
         return torch.addcmul(shift.unsqueeze(-1), values_BNCD, scale.unsqueeze(-1))
 
     def _standardised(self, values_BNCD: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """`mean` and `variance` (C,) or (1,), or with leading axes."""
+        """`mean` and `variance` (C,), or with leading axes."""
         return (values_BNCD - mean.unsqueeze(-1)) * (variance + self.eps).rsqrt().unsqueeze(-1)
 
     def _over_examples(self, values_BNCD: Tensor, rows_BN: Tensor | None) -> Tensor:
-        axes = (1, 2, 3) if self.shared else (1, 3)
         if rows_BN is None:
-            variance, mean = torch.var_mean(values_BNCD, axes, correction=0, keepdim=True)
+            variance, mean = torch.var_mean(values_BNCD, (1, 3), correction=0, keepdim=True)
             return (values_BNCD - mean) * (variance + self.eps).rsqrt()
         weight_BN11 = rows_BN[..., None, None].to(values_BNCD.dtype)
         values_BNCD = torch.where(rows_BN[..., None, None], values_BNCD, 0.0)  # what does not exist may hold anything
-        size = values_BNCD.shape[2] * values_BNCD.shape[3] if self.shared else values_BNCD.shape[3]
-        count = (weight_BN11.sum(1, keepdim=True) * size).clamp_min(1)
-        centred = values_BNCD - values_BNCD.sum(axes, keepdim=True) / count
-        variance = (weight_BN11 * centred.square()).sum(axes, keepdim=True) / count
+        count = (weight_BN11.sum(1, keepdim=True) * values_BNCD.shape[3]).clamp_min(1)
+        centred = values_BNCD - values_BNCD.sum((1, 3), keepdim=True) / count
+        variance = (weight_BN11 * centred.square()).sum((1, 3), keepdim=True) / count
         return centred * (variance + self.eps).rsqrt()
 
     def _over_batch(self, parts: list[Tensor], rows_BN: Tensor | None) -> list[Tensor]:
@@ -144,15 +139,13 @@ class CapsuleNorm(nn.Module):
         normed, found = [], []
         for part_BNCD in parts:
             values_NCD = part_BNCD.flatten(0, 1) if rows_BN is None else part_BNCD[rows_BN]
-            grouped = values_NCD.flatten(1).unsqueeze(1) if self.shared else values_NCD
-            if grouped.shape[0] * grouped.shape[2] == 1 and not self.synchronised:
+            if values_NCD.shape[0] * values_NCD.shape[2] == 1 and not self.synchronised:
                 # One value has no spread: it is measured by what is remembered, and remembered by its distance.
                 mean, variance = self.running[len(found) : len(found) + 2].clone()
-                out = self._standardised(grouped, mean, variance)
-                mean, variance = grouped.detach().view(-1), (grouped.detach().view(-1) - mean).square()
+                out = self._standardised(values_NCD, mean, variance)
+                mean, variance = values_NCD.detach().view(-1), (values_NCD.detach().view(-1) - mean).square()
             else:
-                out, mean, variance, _ = batch_standardised(grouped, self.eps, self.synchronised)
-            out = out.reshape(values_NCD.shape)
+                out, mean, variance, _ = batch_standardised(values_NCD, self.eps, self.synchronised)
             if rows_BN is not None:
                 out = part_BNCD.new_zeros(part_BNCD.shape).masked_scatter(rows_BN[..., None, None], out)
             normed.append(out.reshape(part_BNCD.shape))
@@ -178,7 +171,7 @@ class CapsuleNorm(nn.Module):
     def extra_repr(self) -> str:
         parts = [str(self.num_types), f"statistics={self.statistics!r}"]
         parts += [f"{part}_affine=True" for part in ("pose", "logit") if getattr(self, f"{part}_scale") is not None]
-        return ", ".join([*parts, *(["shared=True"] if self.shared else [])])
+        return ", ".join(parts)
 
 
 def check_norm(norm: object, num_types: int) -> CapsuleNorm:
