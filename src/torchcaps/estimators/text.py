@@ -14,8 +14,12 @@ from torchcaps.models import TextModel
 from torchcaps.training import TrainingConfig
 from torchcaps.training.text import new_text_model
 
-LEAST_EPOCHS, MOST_EPOCHS = 4, 40
-STEPS_OF_CLASS = 125  # few texts of many classes are seen more often
+# Few texts of many classes are seen more often.
+STEPS_OF_CLASS, LEAST_EPOCHS, MOST_EPOCHS = 125, 4, 40
+# Without vectors what words say is counted: the answer is nearly there when training begins, and more steps than these
+# only learn the training texts by heart. (Held-out texts, right in %: MR 70.9 after six epochs, 74.4 after two; TREC
+# 84.3 after 14, 85.1 after five.)
+STEPS_OF_COUNTED, LEAST_OF_COUNTED = 45, 2
 
 
 class CapsuleTextClassifier(CapsuleClassifier):
@@ -149,8 +153,9 @@ class CapsuleTextClassifier(CapsuleClassifier):
 
     def _training_config(self, inputs: Sequence[str] | np.ndarray) -> TrainingConfig:
         batch_size = self._batch_size(len(inputs))
-        steps = STEPS_OF_CLASS * len(self.classes_)
-        epochs = min(max(LEAST_EPOCHS, ceil(steps * batch_size / len(inputs))), MOST_EPOCHS)
+        has_vectors = self.vectors is not None or self.encoder is not None
+        steps, least = (STEPS_OF_CLASS, LEAST_EPOCHS) if has_vectors else (STEPS_OF_COUNTED, LEAST_OF_COUNTED)
+        epochs = min(max(least, ceil(steps * len(self.classes_) * batch_size / len(inputs))), MOST_EPOCHS)
         return self._with_options(epochs=epochs, batch_size=batch_size)
 
     def __sklearn_tags__(self):
