@@ -5,9 +5,10 @@ TORCHCAPS_DATA=... python tools/text_estimator.py results/text-estimator [SET ..
 Each set is 3,000 to 6,000 texts, drawn with seed 0 where there are more, and cut five times into four fifths for
 training and one for the test. The rival takes words and pairs of words (Chinese: one to three characters), as
 scikit-learn penalises by default, and with ten times less penalty. One JSON file per set, with seconds of a processor.
-The defaults of the estimator were chosen on other sets (CHOSEN_ON), but for two: that more classes take more steps was
-learned on trec, and evidence of pairs, edges and wide vectors on held-out parts of the training texts of the first
-split of trec and waimai.
+Evidence of pairs, edges and wide vectors were chosen on held-out parts of the training texts of the first split of trec
+and waimai; the number of steps, and characters for Chinese, on texts of mr, subj and waimai that are not drawn here and
+on a held-out part of the training texts of the first split of trec (which the other splits test on, too); the rest on
+other sets (CHOSEN_ON).
 """
 
 import json
