@@ -17,6 +17,7 @@ from torchcaps.inspection import decoder_of
 from torchcaps.models import ModelOutput, Recommender
 from torchcaps.predictor import Predictor
 from torchcaps.service.catalogue import abilities, list_models
+from torchcaps.service.matching import match_texts
 from torchcaps.service.posing import directions
 from torchcaps.service.questions import QUESTIONS, Image, check_one, read_question
 from torchcaps.service.recommending import check_items, form_interests, list_items, recommend_items
@@ -28,6 +29,7 @@ from torchcaps.service.results import (
     Attacked,
     Explanation,
     ItemList,
+    Matched,
     ModelList,
     PoseDirections,
     Prediction,
@@ -224,6 +226,11 @@ class Service:
             perturbed=perturbed_1HWC[0],
             difference=shown.round().astype(np.uint8),
         )
+
+    @timed
+    def match(self, model: str, *, text: str, other: str) -> Matched:
+        """How alike two texts are to the encoder of a model, and which of their parts match."""
+        return match_texts(model, self.find(model, "match").model, text, other)
 
     @timed
     def recommend(self, model: str, *, items: Sequence[str], k: int = 20, diversity: float = 0.0) -> Recommendations:
