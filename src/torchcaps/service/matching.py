@@ -7,10 +7,14 @@ from torchcaps.text import CapsuleSentenceEncoder
 MOST_TOLD = 12  # matches
 
 
-def match_texts(name: str, model: Model, text: str, other: str) -> Matched:
-    """What the encoder of a model says of two texts; its classes are not asked."""
+def sentence_encoder(model: Model) -> CapsuleSentenceEncoder:
+    """Texts as sets of capsules, on the encoder of a model."""
     assert isinstance(model, TextModel)
-    encoder = CapsuleSentenceEncoder(model)
+    return CapsuleSentenceEncoder(model)
+
+
+def match_texts(name: str, encoder: CapsuleSentenceEncoder, text: str, other: str) -> Matched:
+    """How alike two texts are; the classes of the model are not asked."""
     first, second = encoder.encode([text, other])
     found = encoder.match(first, second)[:MOST_TOLD]
     return Matched(
