@@ -108,6 +108,26 @@ def model_table(models: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
+def neighbour_table(results: dict[str, Any]) -> Table:
+    """One thread and several, alone and beside a busy process."""
+    caption = f"ms; several threads may take {results['bar']:g} times as long as one beside a busy process"
+    table = Table(title="Threads and a neighbour", caption=caption, box=box.SIMPLE_HEAD, padding=(0, 1))
+    for column in ("", "threads", "alone: one", "several", "ratio", "beside: one", "several", "ratio"):
+        table.add_column(column, justify="left" if column == "" else "right")
+    for row in results["neighbour"]:
+        for name, found in row.get("calls", {}).items():
+            cells = []
+            for where in ("alone", "beside"):
+                times = (_number(1e3 * found[where][key]) for key in ("one", "several"))
+                missed = where == "beside" and found[where]["ratio"] > results["bar"]
+                ratio = f"{found[where]['ratio']:.2f}"
+                cells += [*times, f"[bold red]{ratio}[/]" if missed else ratio]
+            table.add_row(f"{row['name']} {name.replace('_', ' + ')}", str(found["threads"]), *cells)
+        if "failed" in row:
+            table.add_row(row["name"], row["failed"])
+    return table
+
+
 def notes(results: dict[str, Any]) -> list[str]:
     """Shapes of the cases, and why a variant is missing."""
     lines = []
@@ -128,8 +148,9 @@ def notes(results: dict[str, Any]) -> list[str]:
 
 def failures(results: dict[str, Any]) -> list[str]:
     """What ended without figures."""
-    parts = [figures for case in results["cases"] for figures in case["allocators"].values()]
-    return [part["failed"] for part in (*parts, *results["models"], results["growth"]) if "failed" in part]
+    parts = [figures for case in results.get("cases", ()) for figures in case["allocators"].values()]
+    parts += [*results.get("models", ()), results.get("growth", {}), *results.get("neighbour", ())]
+    return [part["failed"] for part in parts if "failed" in part]
 
 
 def growth_table(sweeps: Sequence[dict[str, Any]]) -> Table:
