@@ -420,4 +420,4 @@ def test_neighbours_from_the_command_line(tmp_path, capsys):
     assert main(["benchmark", "--neighbour", "--quick", "--cases", "digitcaps", "--out", str(out)]) == 0
     (row,) = json.loads(out.read_text())["neighbour"]
     assert set(row["calls"]) == {"forward", "forward_backward"}
-    assert "Threads and a neighbour" in capsys.readouterr().out
+    assert "alone and beside a busy process" in capsys.readouterr().out

@@ -26,7 +26,7 @@ from torchcaps.models import create_model
 BAR = 1.25
 THREADS = 2  # where nobody says how many
 # A time slice of the system is some milliseconds, and who gets which core changes slowly: windows have to be long.
-WINDOW_SECONDS, WINDOWS = 0.4, 7
+WINDOW_SECONDS, WINDOWS = 0.4, 5
 QUICK_WINDOW_SECONDS, QUICK_WINDOWS = 0.1, 3
 STEP_MODEL, STEP_BATCH, STEP_CLASSES, STEP_ROUTING = "matrix-capsnet-small", 64, 5, {"num_iterations": 3}
 STEP = "step-matrix-small"

@@ -10,6 +10,7 @@ from rich.table import Table
 from torchcaps.benchmark.verify import Check
 from torchcaps.routing.backend import REFERENCE
 
+PASSES = {"forward": "fwd", "forward_backward": "fwd+bwd"}
 AXES = {"batch_size": "batch", "num_children": "children", "num_parents": "parents"}
 
 
@@ -110,10 +111,14 @@ def model_table(models: Sequence[dict[str, Any]]) -> Table:
 
 def neighbour_table(results: dict[str, Any]) -> Table:
     """One thread and several, alone and beside a busy process."""
-    caption = f"ms; several threads may take {results['bar']:g} times as long as one beside a busy process"
-    table = Table(title="Threads and a neighbour", caption=caption, box=box.SIMPLE_HEAD, padding=(0, 1))
-    for column in ("", "threads", "alone: one", "several", "ratio", "beside: one", "several", "ratio"):
-        table.add_column(column, justify="left" if column == "" else "right")
+    calls = [found for row in results["neighbour"] for found in row.get("calls", {}).values()]
+    several = str(calls[0]["threads"]) if calls else "several"
+    caption = f"ms; beside a busy process {several} threads may take {results['bar']:g} times as long as one"
+    title = f"One thread and {several}, alone and beside a busy process"
+    table = Table(title=title, caption=caption, box=box.SIMPLE_HEAD, padding=(0, 1))
+    table.add_column("", no_wrap=True)
+    for column in ("alone: 1", several, "ratio", "beside: 1", several, "ratio"):
+        table.add_column(column, justify="right", no_wrap=True)
     for row in results["neighbour"]:
         for name, found in row.get("calls", {}).items():
             cells = []
@@ -122,7 +127,8 @@ def neighbour_table(results: dict[str, Any]) -> Table:
                 missed = where == "beside" and found[where]["ratio"] > results["bar"]
                 ratio = f"{found[where]['ratio']:.2f}"
                 cells += [*times, f"[bold red]{ratio}[/]" if missed else ratio]
-            table.add_row(f"{row['name']} {name.replace('_', ' + ')}", str(found["threads"]), *cells)
+            label = f"{row['name']} {PASSES.get(name, '')}".rstrip()
+            table.add_row(label, *cells)
         if "failed" in row:
             table.add_row(row["name"], row["failed"])
     return table
