@@ -126,7 +126,8 @@ class _Solution:
             out.height.add_(options.inverse_temperatures[t] * out.logit)
 
     def backward(self, state: Tensor, arriving: tuple[Tensor | None, ...], gradients: dict[str, Tensor]) -> None:
-        from torchcaps.gpu.layer import VoteGradients, as_partition
+        from torchcaps.gpu.layer import as_partition
+        from torchcaps.gpu.vote_gradients import VoteGradients
 
         layer, options, last = self.layer, self.options, self.num_iterations - 1
         mass, height, logit, mean, slope, *partitions = split_state(state, self.shapes)

@@ -110,7 +110,8 @@ class _Solution:
 
     def backward(self, state: Tensor, grad_out: Tensor | None, gradients: dict[str, Tensor]) -> None:
         from torchcaps.gpu.kernels.softmax_steps import finish_gradient
-        from torchcaps.gpu.layer import VoteGradients, as_partition
+        from torchcaps.gpu.layer import as_partition
+        from torchcaps.gpu.vote_gradients import VoteGradients
 
         layer, options = self.layer, self.options
         algorithm, last = self.steps, options.num_sums - 1

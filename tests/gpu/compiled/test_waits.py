@@ -4,9 +4,10 @@ from collections import Counter
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves
 
 from torchcaps.capsules import Capsules
-from torchcaps.gpu import em, layer, softmax
+from torchcaps.gpu import em, layer, softmax, vote_gradients
 from torchcaps.routing.competition import KINDS
 from torchcaps.routing.ops.em import EM, EmInputs, EmKernelOptions, EmMapping
 from torchcaps.routing.ops.softmax import SOFTMAX, SoftmaxAlgorithm, SoftmaxInputs, SoftmaxOptions
@@ -16,13 +17,22 @@ from torchcaps.votes import ConvVotes
 
 @pytest.fixture
 def launches(monkeypatch):
-    """What is started, and never runs."""
+    """What is started, and never runs. A graph can replay it: numbers that follow from sizes and options alone, and
+    memory of the device that torch gave."""
     started = Counter()
-    for module in (softmax, em, layer):
-        monkeypatch.setattr(
-            module, "launch", lambda kernel, grid, *arguments, **options: started.update([kernel.__name__])
-        )
+
+    def start(kernel, grid, *arguments, **options):
+        assert all(isinstance(size, int) for size in grid)
+        assert all(map(can_be_replayed, tree_leaves(arguments)))
+        started.update([kernel.__name__])
+
+    for module in (softmax, em, layer, vote_gradients):
+        monkeypatch.setattr(module, "launch", start)
     return started
+
+
+def can_be_replayed(value):
+    return value is None or isinstance(value, int | float) or (type(value) is torch.Tensor and value.is_meta)
 
 
 def votes_of(kind):

@@ -7,9 +7,8 @@ another kernel may round that in another way.
 import triton
 import triton.language as tl
 
-from torchcaps.gpu.kernels.passes import program
-from torchcaps.gpu.kernels.products import form_votes
-from torchcaps.gpu.kernels.tile import load_form, logits_of, pair_places, seat
+from torchcaps.gpu.kernels.passes import at_slot, fold_places, fold_program, program
+from torchcaps.gpu.kernels.tile import load_form, pair_places
 
 NOBODY = tl.constexpr(2147483647)
 
@@ -27,14 +26,7 @@ def extremes(
     tiles = load_form(form, rows, axes, SHAPE)
     number = rows[2][:, None] * SHAPE.J + axes[0][None, :]
     for n in range(start, end):
-        row, takes = seat(votes, sizes, rows, n)
-        slot = rows[0] * sizes.slots + n
-        if form.line is None and form.slope is None:
-            vote = 0.0
-        else:
-            vote = form_votes(votes, row, takes, n, axes, SHAPE)
-        logits = logits_of(form, tiles, vote, slot, rows[3], axes, SHAPE)
-        part = takes[:, None] & axes[2][None, :]
+        row, takes, slot, vote, logits, part = at_slot(votes, form, tiles, rows, n, axes, sizes, False, SHAPE)
         high, low = tl.where(part, logits, float("-inf")), tl.where(part, logits, float("inf"))
         if BY_TYPE:
             at, inside = pair_places(slot, rows[3], axes, SHAPE)
@@ -59,32 +51,17 @@ def fold_extremes(
     SIGN: tl.constexpr, RT: tl.constexpr, CT: tl.constexpr,
 ):  # fmt: skip
     """As `fold`, the largest (SIGN 1) or the smallest (-1), 0 for nobody, and the first parent that has it."""
-    row, c = tl.program_id(0) * RT + tl.arange(0, RT), tl.program_id(1) * CT + tl.arange(0, CT)
-    exists = row < num_rows
-    example, i = tl.cast(row // rows_of_example, tl.int64), row % rows_of_example
-    if slot_start is None:
-        begin, count = i, tl.where(exists, 1, 0)
-    else:
-        begin = tl.load(slot_start + i, mask=exists, other=0)
-        count = tl.load(slot_start + i + 1, mask=exists, other=0) - begin
+    begin, count, example, c, out_place, exists, layer_size = fold_program(
+        slot_start, num_rows, rows_of_example, slots_of_example, C, RT, CT
+    )
     best = tl.full((RT, CT), float("-inf"), values.dtype.element_ty)
     first = tl.full((RT, CT), NOBODY, tl.int32)
-    layer_size = tl.cast(num_rows // rows_of_example, tl.int64) * slots_of_example
     for step in range(tl.max(count)):
-        present = step < count
-        if slot_start is None:
-            slot = begin
-        else:
-            slot = tl.load(slot_list + begin + step, mask=present, other=0)
         for layer in range(num_layers):
-            place = (layer * layer_size + example * slots_of_example + slot)[:, None] * C + c[None, :]
-            inside = present[:, None] & (c < C)[None, :]
+            place, inside = fold_places(slot_start, slot_list, begin, count, example, c, C, layer, step, layer_size)
             value = SIGN * tl.load(values + place, mask=inside, other=-SIGN * float("inf"))
             number = tl.load(firsts + place, mask=inside, other=NOBODY)
             first = tl.where(value > best, number, tl.where(value == best, tl.minimum(first, number), first))
             best = tl.maximum(best, value)
-    best = tl.where(best == float("-inf"), 0.0, SIGN * best)
-    place = tl.cast(row, tl.int64)[:, None] * C + c[None, :]
-    inside = exists[:, None] & (c < C)[None, :]
-    tl.store(out + place, best, mask=inside)
-    tl.store(first_out + place, first.to(first_out.dtype.element_ty), mask=inside)
+    tl.store(out + out_place, tl.where(best == float("-inf"), 0.0, SIGN * best), mask=exists)
+    tl.store(first_out + out_place, first.to(first_out.dtype.element_ty), mask=exists)
