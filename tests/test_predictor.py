@@ -88,3 +88,12 @@ def test_a_run_without_a_model_says_why(file, message, tmp_path):
     (tmp_path / file).write_text(json.dumps({}))
     with pytest.raises(ValueError, match=message):
         load(tmp_path)
+
+
+def test_an_answer_is_the_output_without_the_reconstruction():
+    predictor = Predictor(create_model("capsnet-small", image_shape=(1, 28, 28), num_classes=10))
+    whole, answer = predictor.run(raw(2)), predictor.answer(raw(2))
+    assert whole.reconstruction is not None
+    assert answer.reconstruction is None
+    assert torch.equal(whole.scores, answer.scores)
+    assert torch.equal(whole.poses, answer.poses)

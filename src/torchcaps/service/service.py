@@ -88,13 +88,13 @@ class Service:
     def warm_up(self) -> None:
         """Ask every model once, so that the first question of a user is answered as fast as the next."""
         for predictor in self.predictors.values():
-            predictor.run(QUESTIONS[predictor.kind].try_out(predictor.model.preprocessing))
+            predictor.answer(QUESTIONS[predictor.kind].try_out(predictor.model.preprocessing))
 
     @timed
     def predict(self, model: str, *, image: Image | None = None, text: str | None = None) -> Prediction:
         """What a model says about an image or a text."""
         predictor = self.find(model, "predict")
-        output = predictor.run(read_question(predictor, image=image, text=text))
+        output = predictor.answer(read_question(predictor, image=image, text=text))
         return Prediction(model=model, **dict(answer(predictor, output)))
 
     @timed
@@ -151,7 +151,7 @@ class Service:
         device = next(predictor.model.parameters()).device
         check_one(image=image, pose=pose)
         if pose is None:
-            output = predictor.run(read_question(predictor, image=image))
+            output = predictor.answer(read_question(predictor, image=image))
             assert output.poses is not None
             chosen = self.check_class(predictor, int(output.scores.argmax()) if class_index is None else class_index)
             poses_1JD = output.poses
@@ -206,7 +206,7 @@ class Service:
         """
         predictor = self.find(model, "attack")
         raw_1HWC = read_question(predictor, image=image)
-        before = answer(predictor, predictor.run(raw_1HWC))
+        before = answer(predictor, predictor.answer(raw_1HWC))
         chosen = self.check_class(predictor, before.best if class_index is None else class_index)
         method = METHODS[attack]
         if attack == "bim":
@@ -215,7 +215,7 @@ class Service:
         # in whole levels towards the original, so that no pixel leaves epsilon
         delta_1HWC = np.fix((255 * changed_1HWC.astype(np.float64) - raw_1HWC).round(3))
         perturbed_1HWC = (raw_1HWC + delta_1HWC).astype(np.uint8)
-        after = answer(predictor, predictor.run(perturbed_1HWC))
+        after = answer(predictor, predictor.answer(perturbed_1HWC))
         shown = 128 + 127 * delta_1HWC[0] / max(255 * epsilon, 1.0)
         return Attacked(
             model=model,
