@@ -86,6 +86,8 @@ class CapsuleSentenceEncoder:
             raise ValueError(f"whole must be a share in [0, 1], got {whole}")
         self.width, self.whole = width, whole
         self.inputs, self.words = _opened(encoder, max_length)
+        if keep and self.words.transformer is not None:
+            raise ValueError("keep=True is for encoders as they were pretrained; this model has one of its own")
         self.keep = keep
         self.shared_map = read_map(shared_map, self.words.files)
 
