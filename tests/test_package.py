@@ -16,9 +16,11 @@ SOURCE = ROOT / "src" / "torchcaps"
 # A room may import from rooms of a lower floor, and from its own.
 FLOORS = {
     "precision": -1,
+    "versions": -1,
     "checks": 0,
     "trust": 0,
     "storage": 0,
+    "pretrained": 1,
     "schedules": 1,
     "windows": 1,
     "capsules": 1,

@@ -30,7 +30,7 @@ def check_count(name: str, value: object, *, least: int = 1) -> int:
 
 def check_positive(name: str, value: object) -> float:
     """Return `value` if it is a finite number above zero."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a positive number, got {value!r} ({type(value).__name__})")
     if not 0 < value < math.inf:  # NaN fails too; math.isfinite would stop a compiler
         raise ValueError(f"{name} must be a positive finite number, got {value}")

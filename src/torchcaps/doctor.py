@@ -15,6 +15,7 @@ from torchcaps.data.home import VARIABLE, home
 from torchcaps.native import library
 from torchcaps.routing import backend_names, find_routing, plan, routing_names, why_not
 from torchcaps.routing.dynamic.api import dynamic_routing
+from torchcaps.versions import accelerator_here
 from torchcaps.votes import DenseVotes
 
 TESTED_TORCH = "2.13.0"
@@ -47,7 +48,7 @@ def examine() -> list[Finding]:
 def _versions() -> list[Finding]:
     installed = torch.__version__.split("+")[0]
     advice = "" if installed == TESTED_TORCH else f"tested with {TESTED_TORCH}; run the tests if in doubt"
-    accelerator = torch.accelerator.current_accelerator()
+    accelerator = accelerator_here()
     device = "CPU" if accelerator is None else f"CPU and {accelerator.type}"
     return [
         Finding("torchcaps", __version__),

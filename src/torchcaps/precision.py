@@ -19,7 +19,8 @@ def is_mixed(device_type: str) -> bool:
         ...     is_mixed("cpu")
         True
     """
-    return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
+    has_it = device_type in ("cpu", "cuda") or torch.amp.is_autocast_available(device_type)  # compiled from 2.9 on
+    return has_it and torch.is_autocast_enabled(device_type)
 
 
 def without_autocast(device_type: str) -> AbstractContextManager:

@@ -140,7 +140,7 @@ def _progress(step: float, total_steps: float) -> float:
 
 
 def _finite(name: str, value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be an int or a float, got {type(value).__name__}; use float({name})")
     if not math.isfinite(value):
         raise ValueError(f"{name} must be finite, got {value}")

@@ -60,6 +60,18 @@ def test_without_triton(gpu, monkeypatch):
     availability.look_for_triton.cache_clear()
 
 
+def test_old_versions_of_triton_are_refused(gpu, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setattr(bodies, "_bodies", {("softmax", "cpu"): TritonSoftmax()})
+    monkeypatch.setattr(availability, "find_spec", lambda name: name)
+    wanted = "its kernels need Triton 3.4, which comes with torch 2.8; this is Triton 3.3.1"
+    for found, reason in {"3.3.1": wanted, "3.4.0": None, "3.10.0+git": None, "none": None}.items():
+        monkeypatch.setattr(availability, "triton_version", lambda found=found: found)
+        availability.look_for_triton.cache_clear()
+        assert availability.look_for_triton() == reason
+    availability.look_for_triton.cache_clear()
+
+
 def test_auto_takes_it_where_it_was_found_right(gpu):
     votes = dense_case().votes()
     planned = plan(dynamic_routing, votes)

@@ -33,7 +33,7 @@ class Case:
 
     def votes(self, **leaves) -> Votes | Tensor:
         """The votes as the library takes them."""
-        return self.describe(**(self.leaves | leaves))
+        return self.describe(**{**self.leaves, **leaves})
 
     def field(self) -> loops.Field:
         """The votes as the loops take them."""

@@ -12,9 +12,9 @@ from torchcaps.cli.explore import address_of, allowed_hosts, check_installed
 class Serve:
     """Serve a trained model over HTTP, for other programs.
 
-    POST /api/predict, /api/explain, /api/trace, /api/reconstruct, /api/attack, and to recommenders /api/recommend and
-    /api/interests; GET /api describes them, /health and
-    /metrics (Prometheus) are for those who run the service. SIGTERM finishes what was begun, refuses new work with
+    POST /api/predict, /api/explain, /api/trace, /api/reconstruct, /api/attack, to models on a pretrained encoder
+    /api/match, and to recommenders /api/recommend and /api/interests; GET /api describes them, /health and /metrics
+    (Prometheus) are for those who run the service. SIGTERM finishes what was begun, refuses new work with
     503 and ends. Needs the extra: pip install 'torchcaps[explorer]'.
     """
 

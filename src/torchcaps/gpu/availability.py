@@ -1,7 +1,9 @@
 """Where the kernels run: on GPUs that Triton knows, or for tests in its interpreter on the CPU."""
 
+import re
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 import torch
@@ -14,6 +16,7 @@ from torchcaps.votes import LinearVotes
 
 TYPES = (torch.float32, torch.float64, torch.bfloat16)
 LEAST_CAPABILITY = (8, 0)
+LEAST_TRITON = (3, 4)  # before it kernels cannot walk through named tuples
 LARGEST_COUNT = 2**31 - 1
 
 
@@ -43,7 +46,20 @@ def look_for_triton() -> str | None:
     """The same, found out once."""
     if find_spec("triton") is None:
         return "Triton is not installed: torch's builds for GPUs bring it, or `pip install --no-deps triton==3.7.1`"
+    found = triton_version()
+    if (numbers := re.match(r"(\d+)\.(\d+)", found)) and tuple(map(int, numbers.groups())) < LEAST_TRITON:
+        return f"its kernels need Triton 3.4, which comes with torch 2.8; this is Triton {found}"
     return None
+
+
+def triton_version() -> str:
+    """Of the package that is installed, which has several names."""
+    for package in ("triton", "pytorch-triton-rocm", "pytorch-triton"):
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            continue
+    return "none"
 
 
 @cache

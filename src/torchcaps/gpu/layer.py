@@ -262,16 +262,18 @@ class VoteGradients:
         if layer.dots:
             self.tile, self.inner_tile = layer.tile, layer.inner_tile
         else:
-            entries = max(1, tiles.WEIGHT_ENTRIES // min(power_of_two(layer.inner), 64))
-            self.tile = layer._tile(min(entries, layer.tile.entries))
-            self.inner_tile = min(power_of_two(layer.inner), max(1, tiles.WEIGHT_ENTRIES // self.tile.entries))
+            inner = min(power_of_two(layer.inner), tiles.LARGEST_UNROLLED)
+            self.tile = layer._tile(min(max(1, tiles.WEIGHT_ENTRIES // inner), layer.tile.entries))
+            self.inner_tile = min(inner, max(1, tiles.WEIGHT_ENTRIES // self.tile.entries))
         num_blocks = -(-layer.num_parents // self.tile.parents) * -(-layer.inner // self.inner_tile)
         num_tiles = -(-layer.num_samples // self.tile.samples)
         steps = -(-layer.num_slots // layer.num_transforms) * num_tiles
-        chunk, num_chunks = cut(steps, layer.num_transforms * num_blocks)
-        self.sizes, self.grid = layer.sizes._replace(chunk=chunk), (layer.num_transforms, num_chunks, num_blocks)
-        self.options = layer.options | {"SHAPE": layer._shape(self.tile), "KT": self.inner_tile}
         self.owners = None if votes.transform is None else Slots.of(votes.transform, layer.num_transforms)
+        alone = layer.dots or self.owners is not None or layer.num_transforms % tiles.GROUP
+        num_groups = layer.num_transforms // (group := 1 if alone else tiles.GROUP)
+        chunk, num_chunks = cut(steps, num_groups * num_blocks)
+        self.sizes, self.grid = layer.sizes._replace(chunk=chunk), (num_groups, num_chunks, num_blocks)
+        self.options = layer.options | {"SHAPE": layer._shape(self.tile), "KT": self.inner_tile, "GROUP": group}
         room: dict[str, tuple[int, ...]] = {
             "poses": (layer.num_blocks, layer.num_samples, layer.num_slots, votes.poses.shape[2]),
             "weight": (num_chunks, *votes.weight.shape),

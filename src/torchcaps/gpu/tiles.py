@@ -4,10 +4,12 @@ from typing import NamedTuple
 
 ENTRIES = 1024  # of votes in a tile; eight for each thread of four warps
 WEIGHT_ENTRIES = 4096  # products of a vote and a pose that the gradient of weights holds at a time
+GROUP = 2  # transformations whose gradients a program finds at a time
 PROGRAMS_WANTED = 1024  # a few for each multiprocessor: how finely slots are cut into chunks
 DOT_SAMPLES = 16  # in a tile, where votes are products of tiles
 LEAST_INNER = 8  # entries of a pose; they are padded to 16
 LARGEST_INNER = 32  # of them at a time
+LARGEST_UNROLLED = 16  # entries of a pose whose products are written out one after the other
 LARGEST_ROW = 256  # entries of a vote
 LARGEST_VOTE = 16384  # entries of one vote that a program can hold
 

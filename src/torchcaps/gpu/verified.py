@@ -7,12 +7,12 @@ Environment:
 import json
 import os
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
 
 from torchcaps import __version__
+from torchcaps.gpu.availability import triton_version
 from torchcaps.routing.ops.bodies import interprets
 from torchcaps.storage import write_json
 
@@ -31,7 +31,7 @@ def identity(index: int) -> str:
     capability = ".".join(map(str, torch.cuda.get_device_capability(index)))
     platform = f"ROCm {torch.version.hip}" if torch.version.hip else f"CUDA {torch.version.cuda}"
     driver = torch._C._cuda_getDriverVersion() if hasattr(torch._C, "_cuda_getDriverVersion") else "unknown"
-    parts = (f"torchcaps {__version__}", f"torch {torch.__version__}", f"triton {_triton_version()}")
+    parts = (f"torchcaps {__version__}", f"torch {torch.__version__}", f"triton {triton_version()}")
     return ", ".join((name, capability, platform, f"driver {driver}", *parts))
 
 
@@ -75,12 +75,3 @@ def _record() -> dict[str, bool]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _triton_version() -> str:
-    for package in ("triton", "pytorch-triton-rocm", "pytorch-triton"):
-        try:
-            return version(package)
-        except PackageNotFoundError:
-            continue
-    return "none"

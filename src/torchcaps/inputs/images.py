@@ -194,7 +194,7 @@ class Preprocessing:
 
 
 def _size(name: str, value: object) -> tuple[int, int]:
-    if not isinstance(value, list | tuple) or len(value) != 2:
+    if not isinstance(value, (list, tuple)) or len(value) != 2:
         raise ValueError(f"{name} must be (height, width), got {value!r}")
     return check_count(f"{name}[0]", value[0]), check_count(f"{name}[1]", value[1])
 

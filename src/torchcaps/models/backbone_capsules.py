@@ -23,6 +23,7 @@ from torchcaps.nn import (
     create_routing,
 )
 from torchcaps.routing import RoutingResult
+from torchcaps.versions import is_exporting
 from torchcaps.windows import GridWindow
 
 HEADS = {"dense": "dynamic", "attention": "attention", "matrix": "em", "pool": ""}  # with the routing of each
@@ -191,7 +192,7 @@ class BackboneCapsules(ImageModel):
         images = self.pad(images)
         if self.cache is None:
             return self.features(images)
-        if images.requires_grad or torch.compiler.is_compiling() or torch.compiler.is_exporting():
+        if images.requires_grad or torch.compiler.is_compiling() or is_exporting():
             return self.features(images)
         with torch.no_grad():
             return self.cache(self.features, images)

@@ -52,7 +52,7 @@ def efficient_stem(in_channels: int) -> nn.Sequential:
 def map_size(module: nn.Module, size: tuple[int, ...]) -> tuple[int, ...]:
     """The size of the feature map after all convolutions and poolings of a module."""
     for layer in module.modules():
-        if isinstance(layer, nn.Conv2d | nn.MaxPool2d):
+        if isinstance(layer, (nn.Conv2d, nn.MaxPool2d)):
             kernel, stride, padding = (_pair(getattr(layer, name)) for name in ("kernel_size", "stride", "padding"))
             size = tuple((n + 2 * p - k) // s + 1 for n, k, s, p in zip(size, kernel, stride, padding, strict=True))
     return size
@@ -67,7 +67,7 @@ def stem_window(parts: Sequence[nn.Module], *, border: tuple[int, int] = (0, 0))
     """
     window = GridWindow((-border[0], -border[1]), (1, 1), (1, 1))
     for layer in (layer for part in parts for layer in part.modules()):
-        if isinstance(layer, nn.Conv2d | nn.MaxPool2d):
+        if isinstance(layer, (nn.Conv2d, nn.MaxPool2d)):
             kernel, stride, padding = (_pair(getattr(layer, name)) for name in ("kernel_size", "stride", "padding"))
             window = window.through(kernel, stride, padding)
     return window

@@ -43,7 +43,7 @@ class Decoder(nn.Module):
     def reset_parameters(self) -> None:
         """Start the network anew."""
         for module in self.network.modules():
-            if isinstance(module, nn.Linear | nn.ConvTranspose2d):
+            if isinstance(module, (nn.Linear, nn.ConvTranspose2d)):
                 module.reset_parameters()
 
     def forward(self, capsules: Capsules, classes: Tensor | None = None) -> Tensor:

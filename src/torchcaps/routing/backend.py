@@ -18,6 +18,7 @@ from torchcaps.precision import HALVES, is_mixed, without_autocast
 from torchcaps.routing.chunks import split
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.result import RoutingResult
+from torchcaps.versions import is_exporting
 
 AUTO = "auto"
 REFERENCE = "reference"  # the specification; an exported file runs it, since it needs nothing of this package
@@ -131,7 +132,7 @@ def _named(name: str) -> Backend:
 
 
 def _first_willing(problem: Problem) -> Backend:
-    if torch.compiler.is_exporting():  # an exported file must run without this package
+    if is_exporting():  # an exported file must run without this package
         return _named(REFERENCE)
     return next(
         backend

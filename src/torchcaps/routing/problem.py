@@ -133,7 +133,7 @@ def _draw_parents(partial: float | Tensor | None, votes: Votes) -> Tensor | None
         if not torch.compiler.is_compiling() and not bool(partial.any()):
             raise ValueError("partial must let at least one parent take part, got none")
         return partial
-    if isinstance(partial, bool) or not isinstance(partial, int | float) or not 0 < partial <= 1:
+    if isinstance(partial, bool) or not isinstance(partial, (int, float)) or not 0 < partial <= 1:
         raise ValueError(
             "partial must be the probability in (0, 1] with which a parent takes part, or a boolean tensor (J,), "
             f"got {partial!r}"

@@ -17,6 +17,7 @@ from torchcaps.inspection import decoder_of
 from torchcaps.models import ModelOutput, Recommender
 from torchcaps.predictor import Predictor
 from torchcaps.service.catalogue import abilities, list_models
+from torchcaps.service.matching import match_texts, sentence_encoder
 from torchcaps.service.posing import directions
 from torchcaps.service.questions import QUESTIONS, Image, check_one, read_question
 from torchcaps.service.recommending import check_items, form_interests, list_items, recommend_items
@@ -28,6 +29,7 @@ from torchcaps.service.results import (
     Attacked,
     Explanation,
     ItemList,
+    Matched,
     ModelList,
     PoseDirections,
     Prediction,
@@ -38,6 +40,7 @@ from torchcaps.service.results import (
     Trace,
 )
 from torchcaps.service.tracing import trace
+from torchcaps.text import CapsuleSentenceEncoder
 
 Arguments = ParamSpec("Arguments")
 Kind = TypeVar("Kind", bound=Result)
@@ -75,6 +78,7 @@ class Service:
     def __init__(self, predictors: Mapping[str, Predictor], unavailable: Mapping[str, str] | None = None) -> None:
         self.predictors, self.unavailable = dict(predictors), dict(unavailable or {})
         self._directions: dict[tuple[str, int], PoseDirections] = {}
+        self._sentences: dict[str, CapsuleSentenceEncoder] = {}
         self._lock = Lock()
 
     def models(self) -> ModelList:
@@ -224,6 +228,15 @@ class Service:
             perturbed=perturbed_1HWC[0],
             difference=shown.round().astype(np.uint8),
         )
+
+    @timed
+    def match(self, model: str, *, text: str, other: str) -> Matched:
+        """How alike two texts are to the encoder of a model, and which of their parts match."""
+        found = self.find(model, "match").model
+        with self._lock:  # its tokenizer is read once
+            if model not in self._sentences:
+                self._sentences[model] = sentence_encoder(found)
+        return match_texts(model, self._sentences[model], text, other)
 
     @timed
     def recommend(self, model: str, *, items: Sequence[str], k: int = 20, diversity: float = 0.0) -> Recommendations:

@@ -15,6 +15,7 @@ from accelerate import Accelerator, DistributedType, PartialState
 from accelerate.state import AcceleratorState
 
 from torchcaps.training.config import TrainingConfig
+from torchcaps.versions import accelerator_here
 
 # Every process holds the whole model, so that any of them can write it.
 REPLICATED = (
@@ -50,7 +51,7 @@ def processes(device: str = "auto") -> PartialState:
     Args:
         device: "cpu", or a kind of accelerator such as "cuda"; "auto" takes the accelerator if there is one.
     """
-    found = torch.accelerator.current_accelerator()
+    found = accelerator_here()
     kinds = ["cpu"] if found is None else ["cpu", found.type]
     if device not in ("auto", *kinds):
         raise ValueError(f"device {device!r} is not here; choose one of auto, {', '.join(kinds)}")

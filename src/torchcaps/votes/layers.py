@@ -178,7 +178,7 @@ class ClassVotes(LinearVotes):
 
 def check_coordinates(coordinates: object) -> bool | float:
     """Return what is added of a child's place to its vote, if it is one of the things that may be."""
-    if not isinstance(coordinates, bool | int | float) or not math.isfinite(coordinates):
+    if not isinstance(coordinates, (bool, int, float)) or not math.isfinite(coordinates):
         raise ValueError(f"coordinates must be True, False or a finite scale, got {coordinates!r}")
     return coordinates
 
@@ -228,7 +228,7 @@ def _factors(weight: Weight, sharing: str) -> tuple[Tensor | None, Tensor]:
     check_choice("sharing", sharing, SHARINGS)
     child_factor = None
     if sharing == "factorised":
-        if not (isinstance(weight, tuple | list) and len(weight) == 2):
+        if not (isinstance(weight, (tuple, list)) and len(weight) == 2):
             raise TypeError("factorised weights are a pair (one factor per child, one per parent)")
         child_factor, weight = weight
         check_floating("child factor", child_factor)

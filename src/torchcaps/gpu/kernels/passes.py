@@ -22,8 +22,8 @@ from torchcaps.gpu.kernels.products import (
     add_weight_gradients,
     empty_weight_gradients,
     form_votes,
-    rows_of_weight_gradients,
     store_pose_gradients,
+    store_weight_gradients,
 )
 from torchcaps.gpu.kernels.tile import (
     axes_at,
@@ -262,21 +262,27 @@ def gradients(
 @triton.jit
 def weight_gradients(
     votes, form, response, partitions, means, slot_start, slot_list, weight_out, bias_out, sizes, num_transforms,
-    FLOWS: tl.constexpr, KT: tl.constexpr, SHAPE: tl.constexpr,
+    FLOWS: tl.constexpr, GROUP: tl.constexpr, KT: tl.constexpr, SHAPE: tl.constexpr,
 ):  # fmt: skip
     """Of one weighted sum, from a chunk of the samples and slots of each transformation:
     (chunks, transformations, J, K, E) and (chunks, transformations, J, D).
 
-    A program owns a transformation, JT parents and KT entries of a row; it walks over the slots of the transformation
-    (slot_list from slot_start[t] on) and over tiles of samples. `sizes.chunk` counts such steps.
+    A program owns GROUP transformations, JT parents and KT entries of a row; it walks over tiles of samples, and over
+    the slots of its transformation (slot_list from slot_start[t] on) if there is one. What a tile of samples has is
+    loaded once for the group. `sizes.chunk` counts such steps.
     """
-    transform, chunk = tl.program_id(0), tl.program_id(1)
+    transform, chunk = tl.program_id(0) * GROUP, tl.program_id(1)
     num_blocks = (SHAPE.J + SHAPE.JT - 1) // SHAPE.JT
     axes = axes_at(votes, tl.program_id(2) % num_blocks * SHAPE.JT, SHAPE)
-    k = tl.program_id(2) // num_blocks * KT + tl.arange(0, KT)
+    if KT >= SHAPE.K:
+        first = 0
+    else:
+        first = tl.program_id(2) // num_blocks * KT
     j, parents, h, inside = axes[0], axes[1], axes[5], axes[6]
-    to_weight = empty_weight_gradients(KT, SHAPE)
-    to_bias = tl.zeros((SHAPE.JT, SHAPE.RP * SHAPE.EP), SHAPE.ACC)
+    to_weight, to_bias = (), ()
+    for _ in tl.static_range(GROUP):
+        to_weight += (empty_weight_gradients(KT, SHAPE),)
+        to_bias += (tl.zeros((SHAPE.JT, SHAPE.RP * SHAPE.EP), SHAPE.ACC),)
     if slot_start is None:
         begin, count = transform, 1
     else:
@@ -293,24 +299,28 @@ def weight_gradients(
             n = tl.load(slot_list + begin + step // num_tiles)
         tiles = load_form(form, rows, axes, SHAPE)
         response_tiles = load_form(response, rows, axes, SHAPE)
-        row, takes, vote, c, g, to_vote = _slot_gradient(
-            votes, form, response, tiles, response_tiles, partitions, means, rows, n, axes, sizes, FLOWS, SHAPE
-        )
+        weight_sums, bias_sums = (), ()
+        for i in tl.static_range(GROUP):
+            row, takes, vote, c, g, to_vote = _slot_gradient(
+                votes, form, response, tiles, response_tiles, partitions, means, rows, n + i, axes, sizes, FLOWS, SHAPE
+            )
+            total = to_weight[i]
+            if weight_out is not None:
+                total = add_weight_gradients(total, to_vote, votes, row, takes, first, KT, SHAPE)
+            weight_sums += (total,)
+            total = to_bias[i]
+            if bias_out is not None:
+                total += tl.sum(to_vote, 0)
+            bias_sums += (total,)
+        to_weight, to_bias = weight_sums, bias_sums
+    for i in tl.static_range(GROUP):
+        corner = (tl.cast(chunk, tl.int64) * num_transforms + transform + i) * SHAPE.J + j
         if weight_out is not None:
-            to_weight = add_weight_gradients(to_weight, to_vote, votes, row, takes, axes, k, SHAPE)
+            store_weight_gradients(to_weight[i], weight_out, corner, parents, first, KT, SHAPE)
         if bias_out is not None:
-            to_bias += tl.sum(to_vote, 0)
-    corner = (tl.cast(chunk, tl.int64) * num_transforms + transform) * SHAPE.J + j
-    if weight_out is not None:
-        to_weight = rows_of_weight_gradients(to_weight, KT, SHAPE)
-        e = tl.arange(0, SHAPE.EP)
-        place = (corner * (SHAPE.K * SHAPE.E))[:, None, None] + e[None, :, None] + k[None, None, :] * SHAPE.E
-        real = parents[:, None, None] & (e < SHAPE.E)[None, :, None] & (k < SHAPE.K)[None, None, :]
-        tl.store(weight_out + place, to_weight, mask=real)
-    if bias_out is not None:
-        place = (corner * (SHAPE.R * SHAPE.E))[:, None] + h[None, :]
-        owner = tl.program_id(2) < num_blocks  # the first of those that share the parents
-        tl.store(bias_out + place, to_bias, mask=owner & parents[:, None] & inside[None, :])
+            place = (corner * (SHAPE.R * SHAPE.E))[:, None] + h[None, :]
+            owner = tl.program_id(2) < num_blocks  # the first of those that share the parents
+            tl.store(bias_out + place, to_bias[i], mask=owner & parents[:, None] & inside[None, :])
 
 
 @triton.jit

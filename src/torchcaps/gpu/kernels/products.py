@@ -20,34 +20,44 @@ def transform_of(votes, n):
 
 @triton.jit
 def weight_places(votes, n, axes, SHAPE: tl.constexpr):
-    """Where row 0 of the transformations of slot n stands, spread over the rows of a vote, and whether it exists:
-    (JT, DP) each; row k is k E further."""
-    j, real, _, _, e, _, inside = axes
-    corner = (transform_of(votes, n) * SHAPE.J + j) * (SHAPE.K * SHAPE.E)
-    return votes.weight + (corner[:, None] + e[None, :]), real[:, None] & inside[None, :]
+    """Where row 0 of the transformations of slot n stands, does it exist: (JT, EP) each; row k is k E further."""
+    e = tl.arange(0, SHAPE.EP)
+    corner = (transform_of(votes, n) * SHAPE.J + axes[0]) * (SHAPE.K * SHAPE.E)
+    return votes.weight + (corner[:, None] + e[None, :]), axes[1][:, None] & (e < SHAPE.E)[None, :]
+
+
+@triton.jit
+def pose_places(votes, row, takes, SHAPE: tl.constexpr):
+    """Where entry 0 of the rows of poses stands, does it exist: (MT, RP) each; entry k is k further."""
+    r = tl.arange(0, SHAPE.RP)
+    place = (row * (SHAPE.R * SHAPE.K))[:, None] + (r * SHAPE.K)[None, :]
+    return votes.poses + place, takes[:, None] & (r < SHAPE.R)[None, :]
+
+
+@triton.jit
+def entry(at, exists, SHAPE: tl.constexpr):
+    """Entries of poses or transformations, each loaded once, and not for every entry of a vote that has it."""
+    return tl.load(at, mask=exists, other=0.0).to(SHAPE.ACC)
 
 
 @triton.jit
 def _add_product(total, pose_at, pose_exists, weight_at, weight_exists, k, SHAPE: tl.constexpr):
-    pose = tl.load(pose_at + k, mask=pose_exists, other=0.0).to(SHAPE.ACC)
-    weight = tl.load(weight_at + k * SHAPE.E, mask=weight_exists, other=0.0).to(SHAPE.ACC)
-    return total + pose[:, None, :] * weight[None, :, :]
+    pose, weight = entry(pose_at + k, pose_exists, SHAPE), entry(weight_at + k * SHAPE.E, weight_exists, SHAPE)
+    return total + pose[:, None, :, None] * weight[None, :, None, :]
 
 
 @triton.jit
 def _sum_of_products(votes, row, takes, n, axes, SHAPE: tl.constexpr):
-    r = axes[3]
-    pose_at = votes.poses + ((row * (SHAPE.R * SHAPE.K))[:, None] + (r * SHAPE.K)[None, :])
-    pose_exists = takes[:, None] & axes[6][None, :]
+    pose_at, pose_exists = pose_places(votes, row, takes, SHAPE)
     weight_at, weight_exists = weight_places(votes, n, axes, SHAPE)
-    total = tl.zeros((SHAPE.MT, SHAPE.JT, SHAPE.RP * SHAPE.EP), SHAPE.ACC)
+    total = tl.zeros((SHAPE.MT, SHAPE.JT, SHAPE.RP, SHAPE.EP), SHAPE.ACC)
     if SHAPE.K <= 16:
         for k in tl.static_range(SHAPE.K):
             total = _add_product(total, pose_at, pose_exists, weight_at, weight_exists, k, SHAPE)
     else:
         for k in range(SHAPE.K):
             total = _add_product(total, pose_at, pose_exists, weight_at, weight_exists, k, SHAPE)
-    return total
+    return tl.reshape(total, (SHAPE.MT, SHAPE.JT, SHAPE.RP * SHAPE.EP))
 
 
 @triton.jit
@@ -96,11 +106,9 @@ def form_votes(votes, row, takes, n, axes, SHAPE: tl.constexpr):
 
 
 @triton.jit
-def _store_entry(to_vote, weight_at, weight_exists, out, inside, k, SHAPE: tl.constexpr):
-    """Gradient of entry k of every row of a pose: (MT, RP)."""
-    weight = tl.load(weight_at + k * SHAPE.E, mask=weight_exists, other=0.0).to(SHAPE.ACC)
-    product = tl.sum(to_vote * weight[None, :, :], 1)
-    tl.store(out + k, tl.sum(tl.reshape(product, (SHAPE.MT, SHAPE.RP, SHAPE.EP)), 2), mask=inside)
+def _pose_gradient(to_vote, weight):
+    """Gradient of an entry of every row of a pose: (MT, JT, RP, EP), (JT, EP) -> (MT, RP)."""
+    return tl.sum(tl.sum(to_vote * weight[None, :, None, :], 3), 1)
 
 
 @triton.jit
@@ -111,12 +119,17 @@ def store_pose_gradients(to_vote, votes, n, number, exists, axes, out, SHAPE: tl
         r = tl.arange(0, SHAPE.RP)
         pose_at = out + ((number * (SHAPE.R * SHAPE.K))[:, None] + (r * SHAPE.K)[None, :])
         inside = exists[:, None] & (r < SHAPE.R)[None, :]
+        split = tl.reshape(to_vote, (SHAPE.MT, SHAPE.JT, SHAPE.RP, SHAPE.EP))
         if SHAPE.K <= 16:
+            weights = ()  # before anything is stored: the compiler takes those that the votes have loaded
             for k in tl.static_range(SHAPE.K):
-                _store_entry(to_vote, weight_at, weight_exists, pose_at, inside, k, SHAPE)
+                weights += (entry(weight_at + k * SHAPE.E, weight_exists, SHAPE),)
+            for k in tl.static_range(SHAPE.K):
+                tl.store(pose_at + k, _pose_gradient(split, weights[k]), mask=inside)
         else:
             for k in range(SHAPE.K):
-                _store_entry(to_vote, weight_at, weight_exists, pose_at, inside, k, SHAPE)
+                weight = entry(weight_at + k * SHAPE.E, weight_exists, SHAPE)
+                tl.store(pose_at + k, _pose_gradient(split, weight), mask=inside)
     else:
         flat = tl.reshape(to_vote, (SHAPE.MT, SHAPE.JT * SHAPE.EP))
         for start in range(0, SHAPE.K, SHAPE.KT):
@@ -129,29 +142,44 @@ def store_pose_gradients(to_vote, votes, n, number, exists, axes, out, SHAPE: tl
 
 @triton.jit
 def empty_weight_gradients(KT: tl.constexpr, SHAPE: tl.constexpr):
-    """Sums to which `add_weight_gradients` adds, for KT entries of a row."""
+    """Sums to which `add_weight_gradients` adds, for KT entries of a row: one for each, or a tile."""
     if SHAPE.DOT == "":
-        return tl.zeros((SHAPE.JT, SHAPE.RP * SHAPE.EP, KT), SHAPE.ACC)
+        totals = ()
+        for _ in tl.static_range(KT):
+            totals += (tl.zeros((SHAPE.JT, SHAPE.RP, SHAPE.EP), SHAPE.ACC),)
+        return totals
     else:
         return tl.zeros((SHAPE.JT * SHAPE.EP, KT), SHAPE.ACC)
 
 
 @triton.jit
-def add_weight_gradients(total, to_vote, votes, row, takes, axes, k, SHAPE: tl.constexpr):
-    """Those of a slot of some samples, added to those of others."""
+def add_weight_gradients(total, to_vote, votes, row, takes, first, KT: tl.constexpr, SHAPE: tl.constexpr):
+    """Those of a slot of some samples, added to those of others, for KT entries from `first` on."""
     if SHAPE.DOT == "":
-        r, inside = axes[3], axes[6]
-        place = (row * (SHAPE.R * SHAPE.K))[:, None, None] + (r * SHAPE.K)[None, :, None] + k[None, None, :]
-        real = takes[:, None, None] & inside[None, :, None] & (k < SHAPE.K)[None, None, :]
-        pose = tl.load(votes.poses + place, mask=real, other=0.0).to(SHAPE.ACC)
-        return total + tl.sum(to_vote[:, :, :, None] * pose[:, None, :, :], 0)
+        pose_at, pose_exists = pose_places(votes, row, takes, SHAPE)
+        split = tl.reshape(to_vote, (SHAPE.MT, SHAPE.JT, SHAPE.RP, SHAPE.EP))
+        totals = ()
+        for k in tl.static_range(KT):
+            pose = entry(pose_at + first + k, pose_exists & (first + k < SHAPE.K), SHAPE)
+            totals += (total[k] + tl.sum(split * pose[:, None, :, None], 0),)
+        return totals
     else:
         flat = tl.trans(tl.reshape(to_vote, (SHAPE.MT, SHAPE.JT * SHAPE.EP)))
-        pose = pose_tile(votes, row, takes, k, SHAPE)
+        pose = pose_tile(votes, row, takes, first + tl.arange(0, KT), SHAPE)
         return tl.dot(flat, pose, total, input_precision=SHAPE.DOT, out_dtype=SHAPE.ACC)
 
 
 @triton.jit
-def rows_of_weight_gradients(total, KT: tl.constexpr, SHAPE: tl.constexpr):
-    """The sums as transformations have them, summed over the rows of a vote: (JT, EP, KT)."""
-    return tl.sum(tl.reshape(total, (SHAPE.JT, SHAPE.RP, SHAPE.EP, KT)), 1)
+def store_weight_gradients(total, out, corner, exists, first, KT: tl.constexpr, SHAPE: tl.constexpr):
+    """The sums as transformations have them, summed over the rows of a vote, at (corner (JT,), K, E) of `out`."""
+    e = tl.arange(0, SHAPE.EP)
+    if SHAPE.DOT == "":
+        place = (corner * (SHAPE.K * SHAPE.E))[:, None] + e[None, :]
+        real = exists[:, None] & (e < SHAPE.E)[None, :]
+        for k in tl.static_range(KT):
+            tl.store(out + place + (first + k) * SHAPE.E, tl.sum(total[k], 1), mask=real & (first + k < SHAPE.K))
+    else:
+        k = first + tl.arange(0, KT)
+        place = (corner * (SHAPE.K * SHAPE.E))[:, None, None] + e[None, :, None] + k[None, None, :] * SHAPE.E
+        real = exists[:, None, None] & (e < SHAPE.E)[None, :, None] & (k < SHAPE.K)[None, None, :]
+        tl.store(out + place, tl.reshape(total, (SHAPE.JT, SHAPE.EP, KT)), mask=real)

@@ -146,6 +146,6 @@ def _one_per_iteration(name: str, values: float | Sequence[float], num_iteration
 
 
 def _share(name: str, value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
         raise ValueError(f"{name} must be a number in [0, 1), the share of the old mean, 0 for none, got {value!r}")
     return float(value)
