@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchcaps.inputs import Preprocessing
 from torchcaps.inspection.words import Reason, why_no_reasons, word_reasons
 from torchcaps.models import Model, ModelOutput, load_model
 
@@ -30,6 +31,7 @@ class Predictor:
 
     def __init__(self, model: Model) -> None:
         self.model = model.eval()
+        self._answer_one: Callable[[Tensor], ModelOutput] | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model.name}, {len(self.labels)} classes: {', '.join(self.labels[:10])})"
@@ -72,7 +74,21 @@ class Predictor:
 
     def answer(self, inputs: Any, /, *, crops: int = 1) -> ModelOutput:
         """The same without the reconstruction, which takes a good part of the time of a small network."""
-        return self._ask(self.model.answer, inputs, crops)
+        model = self.model.answer
+        if self._answer_one is not None and len(inputs) == 1 and crops == 1:
+            model = self._answer_one
+        return self._ask(model, inputs, crops)
+
+    def compile(self) -> None:
+        """Let torch.compile translate what answers one image; it takes seconds here, and a C++ compiler.
+
+        Batches stay as they are, so that nothing is compiled again for every number of images.
+        """
+        prepare = self.model.preprocessing
+        if not isinstance(prepare, Preprocessing):
+            raise ValueError(f"only models of images are compiled, and this is one of a {self.kind}")
+        self._answer_one = torch.compile(self.model.answer, dynamic=False)
+        self.answer(np.zeros((1, *prepare.image_size, prepare.channels), np.uint8))
 
     @torch.inference_mode()
     def _ask(self, model: Callable[[Tensor], ModelOutput], inputs: Any, crops: int) -> ModelOutput:
