@@ -5,8 +5,6 @@
 // visited together with all windows that see it, so that everything a softmax normalises is at hand; its votes are
 // formed, used and forgotten.
 #pragma once
-#include <omp.h>
-
 #include <algorithm>
 #include <limits>
 
@@ -14,6 +12,7 @@
 #include "child_plan.h"
 #include "child_votes.h"
 #include "competition.h"
+#include "crew.h"
 #include "lanes.h"
 #include "scratch.h"
 
@@ -36,21 +35,6 @@ struct Layout {
         windows(votes.windows) {}
 
   int64_t entries() const { return int64_t(vectors) * size; }  // registers of one (window, D) quantity
-};
-
-// The workers that share one tile of examples. A worker on its own never waits.
-struct Team {
-  int rank, size;
-  void wait() const {
-    if (size > 1) {
-#pragma omp barrier
-    }
-  }
-  // The share [first, last) of this worker among `count` equal pieces.
-  void share(int64_t count, int64_t& first, int64_t& last) const {
-    first = count * rank / size;
-    last = count * (rank + 1) / size;
-  }
 };
 
 // Where the votes of a slot are measured from: the given centre, less the bias and the offset of the slot.
@@ -95,13 +79,16 @@ inline void unpack_parents(const Vec<T>* source, int64_t parents, int64_t count,
         target[(v * width + lane) * count + e] = source[v * count + e][lane];
 }
 
-// [transforms][J][count] -> [transforms][vectors][count] registers. To be called by all threads of a region.
+// [transforms][J][count] -> [transforms][vectors][count] registers.
 template <class T>
-inline void pack_transforms(const T* source, int64_t transforms, int64_t parents, int64_t count, int vectors,
-                            Vec<T>* target) {
-#pragma omp for schedule(static)
-  for (int64_t k = 0; k < transforms; k++)
-    pack_parents<T>(source + k * parents * count, parents, count, vectors, target + k * vectors * count);
+inline void pack_transforms(Crew& crew, const T* source, int64_t transforms, int64_t parents, int64_t count,
+                            int vectors, Vec<T>* target) {
+  const int64_t blocks = between(1, transforms * parents * count / least_entries, transforms);
+  crew.run(blocks, [&](int64_t block, int) {
+    const Range own = part_of(transforms, block, blocks);
+    for (int64_t k = own.first; k < own.last; k++)
+      pack_parents<T>(source + k * parents * count, parents, count, vectors, target + k * vectors * count);
+  });
 }
 
 // The logits of `Block` children in `count` windows that compete, [count][Block][vectors], become couplings times
@@ -225,36 +212,54 @@ struct ChildContext {
         bias(votes.bias ? frame.template take<Vec<T>>(votes.transforms * layout.entries()) : nullptr),
         no_pose(frame.template zeros<T>(votes.pose_size())) {}
 
-  // To be called by all threads of a region.
-  void pack() const {
+  void pack(Crew& crew) const {
     const int64_t weights = votes.inner * votes.outer;
-    pack_transforms<T>(votes.weight, votes.transforms, votes.parents, weights, layout.vectors, weight);
-    if (bias) pack_transforms<T>(votes.bias, votes.transforms, votes.parents, layout.size, layout.vectors, bias);
+    pack_transforms<T>(crew, votes.weight, votes.transforms, votes.parents, weights, layout.vectors, weight);
+    if (bias) pack_transforms<T>(crew, votes.bias, votes.transforms, votes.parents, layout.size, layout.vectors, bias);
   }
 
   const Vec<T>* weight_of(int64_t slot) const { return weight + votes.transform_at(slot) * weight_registers; }
 
-  // How many examples are worked on together, so that weights are read once for all of them.
-  int64_t tile_size(int64_t bytes_per_example) const {
-    const int64_t budget = int64_t(1) << 20;
-    const int64_t each = std::max<int64_t>(1, votes.examples / threads);
-    return std::max<int64_t>(1, std::min(each, budget / std::max<int64_t>(1, bytes_per_example)));
+  // How the work is cut: few examples are worked on by all hands together, one tile after the other, each pass over the
+  // children in pieces; of many, every block is worked on by one worker by itself.
+  struct Cut {
+    int64_t tile;    // examples worked on together, so that weights are read once for all of them
+    int64_t pieces;  // of a pass
+    int64_t blocks;  // of examples, 0 where hands work together
+    int64_t parts() const { return blocks ? blocks : pieces; }
+    int64_t tiles(int threads) const { return blocks ? threads : 1; }  // at the same time, numbered by worker
+  };
+
+  // `collected` bytes are what a pass gathers for each example in every piece, `kept` what a block keeps of all its
+  // examples.
+  Cut cut(int64_t bytes_per_example, int64_t collected, int64_t kept) const {
+    constexpr int64_t budget = int64_t(1) << 20;
+    const int64_t tile = between(1, budget / std::max<int64_t>(1, bytes_per_example), std::max<int64_t>(1, votes.examples));
+    const int64_t entries = int64_t(plan.sights.size()) * layout.entries() * Simd<T>::width;  // of one example
+    if (votes.examples < few_examples) {
+      const int64_t pieces = pieces_for(tile * entries, tile * collected + kept);
+      return {tile, between(1, pieces, int64_t(plan.units.size())), 0};
+    }
+    // a block starts from zeros and is added to the others: that should cost little beside its votes
+    const int64_t worthwhile = votes.examples * entries * int64_t(sizeof(T)) / (16 * std::max<int64_t>(1, kept));
+    const int64_t affordable = most_parts_bytes / std::max<int64_t>(1, kept);
+    const int64_t most = between(2, std::min(affordable, std::max(worthwhile, few_examples)), 2 * most_pieces);
+    const int64_t blocks = between(std::min(most, most_pieces), votes.examples / tile, most);
+    return {tile, 1, std::min(blocks, votes.examples)};
   }
 
-  // Calls body(team, first example, last example, home) on tiles that cover all examples; `home` is the thread
-  // whose memory the team shares. As many examples as possible are done by threads on their own; the rest by
-  // all of them together. To be called by all threads of a region.
+  // Calls body(hands, first example, last example, part, home) on tiles that cover all examples: `home` numbers the
+  // memory of a tile, `part` that in which a block gathers what is kept. Pieces have parts of their own.
   template <class Body>
-  void for_tiles(int64_t tile, Body&& body) const {
-    const int rank = omp_get_thread_num(), size = omp_get_num_threads();
-    const int64_t each = votes.examples / size;
-    for (int64_t first = rank * each; first < (rank + 1) * each; first += tile)
-      body(Team{0, 1}, first, std::min(first + tile, (rank + 1) * each), rank);
-    const Team all{rank, size};
-    for (int64_t first = each * size; first < votes.examples; first += tile) {
-      all.wait();
-      body(all, first, std::min(first + tile, votes.examples), 0);
-    }
+  void for_tiles(Crew& crew, const Cut& cut, Body&& body) const {
+    const auto cover = [&](const Hands& hands, const Range& own, int64_t part, int64_t home) {
+      for (int64_t first = own.first; first < own.last; first += cut.tile)
+        body(hands, first, std::min(first + cut.tile, own.last), part, home);
+    };
+    if (!cut.blocks) return cover(Hands{&crew, 0, cut.pieces}, {0, votes.examples}, 0, 0);
+    crew.run(cut.blocks, [&](int64_t block, int worker) {
+      cover(Hands{&crew, worker, 1}, part_of(votes.examples, block, cut.blocks), block, worker);
+    });
   }
 
   // Fills the bench with what an example shows of a unit; returns the number of sights that exist.

@@ -46,19 +46,17 @@ struct Responses {
   }
 };
 
-// What one worker collects of the gradients of weights and poses; parts that nobody asks for are null.
+// What is collected of the gradients of weights; what nobody asks for is null.
 template <class T, class Shape>
 struct Collected {
-  Vec<T>* pose;    // [unit][R * K]: gradients of the poses at hand, lanes not yet summed
   Vec<T>* weight;  // [transforms][vectors][inner * outer]
   Vec<T>* bias;    // [transforms][vectors][D]
 
-  void take(ChildContext<T, Shape>& context, bool poses, bool weights, bool biases) {
+  void take(ChildContext<T, Shape>& context, bool weights, bool biases) {
     const int64_t transforms = context.votes.transforms;
     const auto room = [&](bool wanted, int64_t count) {
       return wanted ? context.frame.template take<Vec<T>>(count) : nullptr;
     };
-    pose = room(poses, Plan::largest_unit * context.votes.pose_size());
     weight = room(weights, transforms * context.weight_registers);
     bias = room(biases, transforms * context.layout.entries());
   }
@@ -69,14 +67,13 @@ struct Collected {
     if (bias) std::fill_n(bias, transforms * context.layout.entries(), Vec<T>{});
   }
 
-  // The gradient of the vote of one child goes to its pose (of `child` in the unit) and to its transformation.
+  // The gradient of the vote of one child goes to its pose ([R * K], lanes not yet summed; or null) and to its
+  // transformation.
   void spend(const ChildContext<T, Shape>& context, int64_t slot, const Vec<T>* grad_vote, const T* from_pose,
-             int child) const {
+             Vec<T>* pose) const {
     const int vectors = context.layout.vectors;
     const int64_t transform = context.votes.transform_at(slot);
-    if (pose)
-      add_pose_gradient<T>(context.shape, grad_vote, context.weight_of(slot), vectors,
-                           pose + child * context.votes.pose_size());
+    if (pose) add_pose_gradient<T>(context.shape, grad_vote, context.weight_of(slot), vectors, pose);
     if (weight)
       add_weight_gradient<T>(context.shape, from_pose, grad_vote, vectors,
                              weight + transform * context.weight_registers);
@@ -86,28 +83,33 @@ struct Collected {
   }
 };
 
-// Sums what the workers collected, part(n) of worker n, and unpacks it: [rows][vectors][count] registers ->
-// (rows, J, count). To be called by all threads of a region.
+// Sums what was collected in `num_parts` parts, part(n), and unpacks it: [rows][vectors][count] registers ->
+// (rows, J, count).
 template <class T, class Part>
-void write_rows(int64_t rows, int64_t parents, int vectors, int num_workers, int64_t count, Part&& part, T* target) {
+void write_rows(Crew& crew, int64_t rows, int64_t parents, int vectors, int64_t num_parts, int64_t count, Part&& part,
+                T* target) {
   constexpr int width = Simd<T>::width;
-#pragma omp for schedule(static)
-  for (int64_t k = 0; k < rows; k++) {
-    for (int v = 0; v < vectors; v++) {
-      for (int64_t e = 0; e < count; e++) {
-        Vec<T> total{};
-        for (int n = 0; n < num_workers; n++) total += part(n)[(k * vectors + v) * count + e];
-        for (int lane = 0; lane < width && v * width + lane < parents; lane++)
-          target[(k * parents + v * width + lane) * count + e] = total[lane];
+  const int64_t blocks = between(1, num_parts * rows * parents * count / least_entries, rows);
+  crew.run(blocks, [&](int64_t block, int) {
+    const Range own = part_of(rows, block, blocks);
+    for (int64_t k = own.first; k < own.last; k++) {
+      for (int v = 0; v < vectors; v++) {
+        for (int64_t e = 0; e < count; e++) {
+          Vec<T> total{};
+          for (int64_t n = 0; n < num_parts; n++) total += part(n)[(k * vectors + v) * count + e];
+          for (int lane = 0; lane < width && v * width + lane < parents; lane++)
+            target[(k * parents + v * width + lane) * count + e] = total[lane];
+        }
       }
     }
-  }
+  });
 }
 
 // The same for every transformation.
 template <class T, class Part>
-void write_transforms(const Votes<T>& votes, int vectors, int num_workers, int64_t count, Part&& part, T* target) {
-  write_rows<T>(votes.transforms, votes.parents, vectors, num_workers, count, part, target);
+void write_transforms(Crew& crew, const Votes<T>& votes, int vectors, int64_t num_parts, int64_t count, Part&& part,
+                      T* target) {
+  write_rows<T>(crew, votes.transforms, votes.parents, vectors, num_parts, count, part, target);
 }
 
 }  // namespace by_child

@@ -45,110 +45,133 @@ class Backward {
         out_logits_(out_logits),
         gradients_(gradients),
         workers_(context_.threads) {
+    const int64_t bytes = int64_t(sizeof(Vec<T>)), sums = Sums<T>::registers(layout_) * votes.windows * bytes;
     const int64_t per_window = Gaussians<T>::registers(layout_) + Arriving<T>::registers(layout_) +
-                               Response<T>::registers(layout_) + Sums<T>::registers(layout_) +
-                               2 * terms_ * layout_.entries() + votes.slots * coefficients();
-    tile_ = context_.tile_size(per_window * votes.windows * sizeof(Vec<T>));
-    const int64_t windows = tile_ * votes.windows;
+                               Response<T>::registers(layout_) + 2 * terms_ * layout_.entries() +
+                               votes.slots * coefficients();
+    const int64_t kept = votes.transforms * (context_.weight_registers + (votes.bias ? layout_.entries() : 0)) * bytes;
+    cut_ = context_.cut(per_window * votes.windows * bytes + sums, sums, kept);
+    tiles_.resize(cut_.tiles(context_.threads));
+    parts_.resize(cut_.parts());
+    const int64_t windows = cut_.tile * votes.windows;
+    for (Tile& tile : tiles_) {
+      tile.gaussians = take(windows * Gaussians<T>::registers(layout_));
+      tile.arriving = take(windows * Arriving<T>::registers(layout_));
+      tile.responses = take(windows * Response<T>::registers(layout_));
+      tile.lines = take(windows * 2 * terms_ * layout_.entries());
+      tile.coefficients = take(windows * votes.slots * coefficients());
+      tile.sums = take(cut_.pieces * windows * Sums<T>::registers(layout_));
+    }
     for (Worker& worker : workers_) {
-      worker.gaussians = take(windows * Gaussians<T>::registers(layout_));
-      worker.arriving = take(windows * Arriving<T>::registers(layout_));
-      worker.responses = take(windows * Response<T>::registers(layout_));
-      worker.lines = take(windows * 2 * terms_ * layout_.entries());
-      worker.coefficients = take(windows * votes.slots * coefficients());
-      worker.sums = take(windows * Sums<T>::registers(layout_));
       worker.bench.take(context_.frame, layout_, context_.plan.most_sights, context_.most_competing);
       worker.at_hand.take(context_.frame, layout_, context_.most_competing);
       for (Vec<T>*& records : worker.records) records = take(this->records());
-      worker.beta = take(2 * layout_.vectors);
       worker.totals = take(2 * layout_.vectors);
-      worker.worth = context_.worth ? take(options.worth_types * layout_.vectors) : nullptr;
-      worker.collected.take(context_, true, true, votes.bias);
+      worker.pose = take(Plan::largest_unit * votes.pose_size());
+    }
+    for (Part& part : parts_) {
+      part.beta = take(2 * layout_.vectors);
+      part.worth = context_.worth ? take(options.worth_types * layout_.vectors) : nullptr;
+      part.collected.take(context_, true, votes.bias);
     }
   }
 
   void run() {
-#pragma omp parallel num_threads(context_.threads)
-    {
-      context_.prepare();
-      Worker& self = workers_[omp_get_thread_num()];
-      std::fill(self.beta, self.beta + 2 * layout_.vectors, Vec<T>{});
-      if (self.worth) std::fill_n(self.worth, options_.worth_types * layout_.vectors, Vec<T>{});
-      self.collected.clear(context_);
-      context_.for_tiles(tile_, [this](const Team& team, int64_t first, int64_t last, int home) {
-        descend(team, first, last, home);
-      });
-#pragma omp barrier
-      const int count = omp_get_num_threads();
-      write_transforms<T>(votes_, layout_.vectors, count, votes_.inner * votes_.outer,
-                          [&](int n) { return workers_[n].collected.weight; }, gradients_.weight);
+    Crew::work(context_.threads, [this](Crew& crew) {
+      context_.prepare(crew);
+      crew.run(int64_t(parts_.size()), [this](int64_t part, int) { clear(parts_[part]); });
+      context_.for_tiles(crew, cut_,
+                         [this](const Hands& hands, int64_t first, int64_t last, int64_t part, int64_t home) {
+                           descend(hands, tiles_[home], &parts_[part], first, last);
+                         });
+      const int64_t count = int64_t(parts_.size());
+      write_transforms<T>(crew, votes_, layout_.vectors, count, votes_.inner * votes_.outer,
+                          [&](int64_t n) { return parts_[n].collected.weight; }, gradients_.weight);
       if (votes_.bias)
-        write_transforms<T>(votes_, layout_.vectors, count, layout_.size,
-                            [&](int n) { return workers_[n].collected.bias; }, gradients_.bias);
+        write_transforms<T>(crew, votes_, layout_.vectors, count, layout_.size,
+                            [&](int64_t n) { return parts_[n].collected.bias; }, gradients_.bias);
       if (gradients_.worth)
-        write_rows<T>(options_.worth_types, votes_.parents, layout_.vectors, count, 1,
-                      [&](int n) { return workers_[n].worth; }, gradients_.worth);
-#pragma omp single
-      if (gradients_.beta_a) write_betas(count);
-    }
+        write_rows<T>(crew, options_.worth_types, votes_.parents, layout_.vectors, count, 1,
+                      [&](int64_t n) { return parts_[n].worth; }, gradients_.worth);
+      if (gradients_.beta_a) write_betas();
+    });
   }
 
  private:
-  // The first five are shared by a team that works at home; windows of a tile are numbered through.
-  struct Worker {
+  // Examples that are worked on together; their windows are numbered through.
+  struct Tile {
     Vec<T>* gaussians;     // [windows]: of iteration t - 1; in the last pass their means are those of iteration 0
     Vec<T>* arriving;      // [windows]: at the Gaussians of iteration t
     Vec<T>* responses;     // [windows]: of iteration t
     Vec<T>* lines;         // [windows][vectors][D][terms][2]
     Vec<T>* coefficients;  // [windows][N][vectors][terms - 1]
-    Vec<T>* sums;          // [windows]: over the children this worker visits
-    Vec<T>* records[3];    // of one window: iterations t, t - 1 and 0
-    Vec<T>* beta;          // [2][vectors]: this worker's gradients of beta_a, beta_u
-    Vec<T>* worth;         // [C][vectors]: this worker's gradients of the worth, or null
-    Vec<T>* totals;        // [2][vectors]: what parents share, of the window at hand
-    Responses<T> at_hand;
-    Collected<T, Shape> collected;
-    Bench<T> bench;
+    Vec<T>* sums;          // [pieces][windows]: over the children of a piece
   };
 
-  // All iterations, last to first, for the examples [first, last).
-  void descend(const Team& team, int64_t first, int64_t last, int home) {
-    Worker& shared = workers_[home];
-    Worker& self = team.size > 1 ? workers_[team.rank] : shared;
-    int64_t mine, end;
-    team.share((last - first) * votes_.windows, mine, end);
-    clear_children(team, first, last);
-    for (int64_t w = mine; w < end; w++) receive(shared, self, first, w);
+  // What is gathered over many examples, block by block or piece by piece.
+  struct Part {
+    Vec<T>* beta;   // [2][vectors]: gradients of beta_a, beta_u
+    Vec<T>* worth;  // [C][vectors]: gradients of the worth, or null
+    Collected<T, Shape> collected;
+  };
+
+  struct Worker {
+    Vec<T>* records[3];  // of one window: iterations t, t - 1 and 0
+    Vec<T>* totals;      // [2][vectors]: what parents share, of the window at hand
+    Vec<T>* pose;        // [unit][R * K]: gradients of the poses at hand, lanes not yet summed
+    Responses<T> at_hand;
+    Bench<T> bench;
+    Part* part;          // where it gathers
+  };
+
+  Worker& at_work(int who, Part& part) {
+    workers_[who].part = &part;
+    return workers_[who];
+  }
+
+  void clear(const Part& part) const {
+    std::fill(part.beta, part.beta + 2 * layout_.vectors, Vec<T>{});
+    if (part.worth) std::fill_n(part.worth, options_.worth_types * layout_.vectors, Vec<T>{});
+    part.collected.clear(context_);
+  }
+
+  // All iterations, last to first, for the examples [first, last); `parts` are those of the pieces.
+  void descend(const Hands& hands, const Tile& tile, Part* parts, int64_t first, int64_t last) {
+    const int64_t windows = (last - first) * votes_.windows;
+    clear_children(hands, first, last);
+    hands.share(windows, [&](int64_t, int who, Range mine) {
+      for (int64_t w = mine.first; w < mine.last; w++) receive(tile, workers_[who], first, w);
+    });
     for (int64_t t = options_.iterations - 1;; t--) {
-      team.wait();
-      for (int64_t w = mine; w < end; w++) {
-        if (w == mine || w % votes_.windows == 0 || !mapping_.totals_of_example()) total(shared, self, first, w, t);
-        prepare(shared, self, first, w, t);
-      }
-      team.wait();
-      visit(team, first, last, shared, self, t);
+      hands.share(windows, [&](int64_t piece, int who, Range mine) {
+        Worker& self = at_work(who, parts[piece]);
+        for (int64_t w = mine.first; w < mine.last; w++) {
+          if (w == mine.first || w % votes_.windows == 0 || !mapping_.totals_of_example())
+            total(tile, self, first, w, t);
+          prepare(tile, self, first, w, t);
+        }
+      });
+      visit(hands, tile, parts, first, last, t);
       if (t == 0 || detached_) break;
-      team.wait();
-      for (int64_t w = mine; w < end; w++) {
-        gather(team, home, w);
-        hand_down(shared, w);
-      }
+      hands.share(windows, [&](int64_t, int, Range mine) {
+        for (int64_t w = mine.first; w < mine.last; w++) {
+          gather(hands, tile, windows, w);
+          hand_down(tile, w);
+        }
+      });
     }
-    team.wait();
   }
 
   // Children that no window sees get gradient 0.
-  void clear_children(const Team& team, int64_t first, int64_t last) const {
-    int64_t child, end;
-    team.share((last - first) * votes_.children, child, end);
-    child += first * votes_.children, end += first * votes_.children;
-    std::fill(gradients_.activations + child, gradients_.activations + end, T(0));
-    std::fill(gradients_.poses + child * votes_.pose_size(), gradients_.poses + end * votes_.pose_size(), T(0));
-    if (!gradients_.logits) return;
-    int64_t slot, last_slot;  // those without a vote as well
-    team.share((last - first) * votes_.windows * votes_.slots, slot, last_slot);
-    const int64_t start = first * votes_.windows * votes_.slots;
-    std::fill_n(gradients_.logits + (start + slot) * votes_.parents, (last_slot - slot) * votes_.parents, T(0));
+  void clear_children(const Hands& hands, int64_t first, int64_t last) const {
+    const auto clear = [&](T* target, int64_t per_example) {
+      hands.share((last - first) * per_example, [&](int64_t, int, Range mine) {
+        std::fill(target + first * per_example + mine.first, target + first * per_example + mine.last, T(0));
+      });
+    };
+    clear(gradients_.activations, votes_.children);
+    clear(gradients_.poses, votes_.children * votes_.pose_size());
+    if (gradients_.logits) clear(gradients_.logits, votes_.windows * votes_.slots * votes_.parents);  // without a vote, too
   }
 
   const Vec<T>* load_records(Worker& self, int which, int64_t first, int64_t w, int64_t t) const {
@@ -163,8 +186,8 @@ class Backward {
   }
 
   // The gradients of the results arrive at the last Gaussians.
-  void receive(Worker& shared, Worker& self, int64_t first, int64_t w) const {
-    const Arriving<T> arriving(shared.arriving + w * Arriving<T>::registers(layout_), layout_);
+  void receive(const Tile& tile, Worker& self, int64_t first, int64_t w) const {
+    const Arriving<T> arriving(tile.arriving + w * Arriving<T>::registers(layout_), layout_);
     const Vec<T>* records = load_records(self, 0, first, w, options_.iterations - 1);
     const int64_t parents = (first * votes_.windows + w) * votes_.parents;
     for (int v = 0; v < layout_.vectors; v++) {
@@ -190,10 +213,10 @@ class Backward {
   }
 
   // What the parents of window w lose through what they share with others of the example.
-  void total(const Worker& shared, Worker& self, int64_t first, int64_t w, int64_t t) const {
+  void total(const Tile& tile, Worker& self, int64_t first, int64_t w, int64_t t) const {
     const int64_t window = w % votes_.windows, start = w - window, logit = 2 * layout_.size, mass = logit + 2;
     const auto arriving = [&](int64_t other) {
-      return Arriving<T>(shared.arriving + (start + other) * Arriving<T>::registers(layout_), layout_);
+      return Arriving<T>(tile.arriving + (start + other) * Arriving<T>::registers(layout_), layout_);
     };
     gradient_.total(
         first + w / votes_.windows, window,
@@ -205,7 +228,7 @@ class Backward {
 
   // Turns what arrives at the Gaussians of iteration t into the response of its M-step, and notes the lines of
   // iteration t; fills the Gaussians of iteration t - 1.
-  void prepare(Worker& shared, Worker& self, int64_t first, int64_t w, int64_t t) const {
+  void prepare(const Tile& tile, Worker& self, int64_t first, int64_t w, int64_t t) const {
     const int64_t example = first + w / votes_.windows;
     const int size = layout_.size;
     const T epsilon = mapping_.epsilon();
@@ -213,14 +236,14 @@ class Backward {
     const T stretch = T(options_.damping / (1 - options_.damping));
     const Vec<T>* now = load_records(self, 0, first, w, t);
     const Vec<T>* start = load_records(self, 2, first, w, 0);
-    const Gaussians<T> gaussians(shared.gaussians + w * Gaussians<T>::registers(layout_), layout_);
+    const Gaussians<T> gaussians(tile.gaussians + w * Gaussians<T>::registers(layout_), layout_);
     prepare_gaussians(votes_, layout_, load_records(self, 1, first, w, t > 0 ? t - 1 : 0), gaussians);
-    const Arriving<T> arriving(shared.arriving + w * Arriving<T>::registers(layout_), layout_);
-    const Response<T> response(shared.responses + w * Response<T>::registers(layout_), layout_);
+    const Arriving<T> arriving(tile.arriving + w * Arriving<T>::registers(layout_), layout_);
+    const Response<T> response(tile.responses + w * Response<T>::registers(layout_), layout_);
     for (int v = 0; v < layout_.vectors; v++) {
       const Record<T> found = record(now, v);
       const Spent<T> spent = gradient_.spend(found, arriving.log_weight[v], arriving.logit[v], v, example, t,
-                                             self.totals[v], self.beta[v], self.beta[layout_.vectors + v]);
+                                             self.totals[v], self.part->beta[v], self.part->beta[layout_.vectors + v]);
       const Vec<T> mass = found.mass(), zero{};
       const Divisors<T> divisors = mapping_.divisors(mass);
       const auto starved = divisors.starved;
@@ -247,7 +270,7 @@ class Backward {
         response.quadratic[h] = quadratic;
         response.difference[h] = gaussians.mean[h] - mean;
         if (!detached_)
-          note_lines(shared, gaussians, record(start, v).mean()[h - v * size], mean, linear, quadratic, w, h, t);
+          note_lines(tile, gaussians, record(start, v).mean()[h - v * size], mean, linear, quadratic, w, h, t);
       }
       response.constant[v] = mapping_.real_lanes(constant, v);
       response.logit[v] = spent.logit;
@@ -262,9 +285,9 @@ class Backward {
       target[lane] = logit[lane] + (t + 1 < options_.iterations ? target[lane] : T(0));
   }
 
-  void note_lines(Worker& shared, const Gaussians<T>& before, Vec<T> start, Vec<T> mean, Vec<T> linear,
+  void note_lines(const Tile& tile, const Gaussians<T>& before, Vec<T> start, Vec<T> mean, Vec<T> linear,
                   Vec<T> quadratic, int64_t w, int h, int64_t t) const {
-    Vec<T>* lines = shared.lines + (w * layout_.entries() + h) * 2 * terms_;
+    Vec<T>* lines = tile.lines + (w * layout_.entries() + h) * 2 * terms_;
     Vec<T>* m_step = lines + 2 * (t > 0 ? 2 * t - 1 : 0);
     m_step[0] = T(2) * quadratic;
     m_step[1] = linear + T(2) * quadratic * (start - mean);
@@ -273,30 +296,35 @@ class Backward {
     m_step[3] = before.precision[h] * (before.mean[h] - start);
   }
 
-  void visit(const Team& team, int64_t first, int64_t last, Worker& shared, Worker& self, int64_t t) {
-    const int64_t windows = (last - first) * votes_.windows;
-    if (t > 0 && !detached_) std::fill(self.sums, self.sums + windows * Sums<T>::registers(layout_), Vec<T>{});
-    int64_t unit, end;
-    team.share(int64_t(context_.plan.units.size()), unit, end);
-    for (; unit < end; unit++) {
-      for (int64_t e = 0; e < last - first; e++) {
-        if (detached_)
-          finish_detached_unit(context_.plan.units[unit], first + e, shared, self, e * votes_.windows);
-        else if (t > 0)
-          visit_unit(context_.plan.units[unit], first + e, shared, self, e * votes_.windows, t);
-        else if (context_.initial_logits)
-          finish_unit_with_logits(context_.plan.units[unit], first + e, shared, self, e * votes_.windows);
-        else
-          finish_unit(context_.plan.units[unit], first + e, shared, self, e * votes_.windows);
+  void visit(const Hands& hands, const Tile& tile, Part* parts, int64_t first, int64_t last, int64_t t) {
+    const int64_t registers = (last - first) * votes_.windows * Sums<T>::registers(layout_);
+    hands.share(int64_t(context_.plan.units.size()), [&](int64_t piece, int who, Range units) {
+      Worker& self = at_work(who, parts[piece]);
+      Vec<T>* const sums = tile.sums + piece * registers;
+      if (t > 0 && !detached_) std::fill(sums, sums + registers, Vec<T>{});
+      for (int64_t k = units.first; k < units.last; k++) {
+        const Unit& unit = context_.plan.units[k];
+        for (int64_t e = 0; e < last - first; e++) {
+          const int64_t base = e * votes_.windows;
+          if (detached_)
+            finish_detached_unit(unit, first + e, tile, self, base);
+          else if (t > 0)
+            visit_unit(unit, first + e, tile, self, sums, base, t);
+          else if (context_.initial_logits)
+            finish_unit_with_logits(unit, first + e, tile, self, base);
+          else
+            finish_unit(unit, first + e, tile, self, base);
+        }
       }
-    }
+    });
   }
 
   // Couplings of iteration t and the gradients of their logits, for one unit.
-  void visit_unit(const Unit& unit, int64_t example, Worker& shared, Worker& self, int64_t base, int64_t t) {
+  void visit_unit(const Unit& unit, int64_t example, const Tile& tile, Worker& self, Vec<T>* all_sums, int64_t base,
+                  int64_t t) {
     Bench<T>& bench = self.bench;
     const int num_sights = context_.look(unit, example, bench);
-    const Vec<T>* gaussians = shared.gaussians + base * Gaussians<T>::registers(layout_);
+    const Vec<T>* gaussians = tile.gaussians + base * Gaussians<T>::registers(layout_);
     T* grad_activations = gradients_.activations + example * votes_.children + unit.child;
     context_.for_competitions(num_sights, [&](int start, int count) {
       const Sight* sights = bench.sights + start;
@@ -305,7 +333,7 @@ class Backward {
         context_.template e_step<Block>(bench, gaussians, t - 1, sights, count, offset, false);
         for (int k = 0; k < count; k++) {
           const Response<T> window(
-              shared.responses + (base + sights[k].window) * Response<T>::registers(layout_), layout_);
+              tile.responses + (base + sights[k].window) * Response<T>::registers(layout_), layout_);
           respond<Block, T>(bench.delta + k * Block * layout_.entries(), window, layout_.vectors, layout_.size,
                             self.at_hand.response + k * Block * layout_.vectors);
           if (context_.worth) respond_worth<Block>(self, window, sights[k], k, offset);
@@ -317,10 +345,10 @@ class Backward {
           if (bench.children[offset + m].votes) grad_activations[offset + m] += totals[m];
         for (int k = 0; k < count; k++) {
           const int64_t slot = (base + sights[k].window) * votes_.slots + sights[k].slot + offset;
-          differentiate<Block>(self, k, offset, t, shared.coefficients + slot * coefficients());
+          differentiate<Block>(self, k, offset, t, tile.coefficients + slot * coefficients());
         }
         for (int k = 0; k < count; k++) {
-          const Sums<T> sums(self.sums + (base + sights[k].window) * Sums<T>::registers(layout_), layout_);
+          const Sums<T> sums(all_sums + (base + sights[k].window) * Sums<T>::registers(layout_), layout_);
           accumulate<Block, T>(bench.delta + k * Block * layout_.entries(),
                                self.at_hand.response + k * Block * layout_.vectors, layout_.vectors, layout_.size,
                                sums);
@@ -336,7 +364,7 @@ class Backward {
       const int64_t slot = sight.slot + offset + m;
       const T activation = self.bench.children[offset + m].activation;
       const Vec<T>* worth = context_.worth_of(slot);
-      Vec<T>* grad_worth = self.worth + (worth - context_.worth);
+      Vec<T>* grad_worth = self.part->worth + (worth - context_.worth);
       for (int v = 0; v < layout_.vectors; v++) {
         const int at = (k * Block + m) * layout_.vectors + v;
         self.at_hand.response[at] += window.logit[v] * worth[v];
@@ -363,17 +391,18 @@ class Backward {
     }
   }
 
-  void gather(const Team& team, int home, int64_t w) {
+  // Adds up what the pieces have summed for a window, into the place of the first.
+  void gather(const Hands& hands, const Tile& tile, int64_t windows, int64_t w) {
     const int64_t count = Sums<T>::registers(layout_);
-    for (int other = 1; other < team.size; other++)
-      for (int64_t k = w * count; k < (w + 1) * count; k++) workers_[home].sums[k] += workers_[other].sums[k];
+    for (int64_t piece = 1; piece < hands.pieces; piece++)
+      for (int64_t k = w * count; k < (w + 1) * count; k++) tile.sums[k] += tile.sums[piece * windows * count + k];
   }
 
   // Gradients of the logits become gradients of the Gaussians they were computed from.
-  void hand_down(Worker& shared, int64_t w) const {
-    const Sums<T> sums(shared.sums + w * Sums<T>::registers(layout_), layout_);
-    const Gaussians<T> gaussians(shared.gaussians + w * Gaussians<T>::registers(layout_), layout_);
-    const Arriving<T> arriving(shared.arriving + w * Arriving<T>::registers(layout_), layout_);
+  void hand_down(const Tile& tile, int64_t w) const {
+    const Sums<T> sums(tile.sums + w * Sums<T>::registers(layout_), layout_);
+    const Gaussians<T> gaussians(tile.gaussians + w * Gaussians<T>::registers(layout_), layout_);
+    const Arriving<T> arriving(tile.arriving + w * Arriving<T>::registers(layout_), layout_);
     for (int v = 0; v < layout_.vectors; v++) {
       arriving.log_weight[v] = sums.mass[v];
       arriving.logit[v] = Vec<T>{};
@@ -388,20 +417,20 @@ class Backward {
   }
 
   // The last pass for one unit: gradients of its votes, spent on poses, activations and weights.
-  void finish_unit(const Unit& unit, int64_t example, Worker& shared, Worker& self, int64_t base) {
+  void finish_unit(const Unit& unit, int64_t example, const Tile& tile, Worker& self, int64_t base) {
     Bench<T>& bench = self.bench;
     const int num_sights = context_.look(unit, example, bench);
     if (num_sights == 0) return;
     const int64_t pose_size = votes_.pose_size();
     const T coupling = context_.equal_coupling(num_sights);
-    std::fill(self.collected.pose, self.collected.pose + unit.count * pose_size, Vec<T>{});
+    std::fill(self.pose, self.pose + unit.count * pose_size, Vec<T>{});
     Vec<T> responses[Plan::largest_unit] = {};
     for (int k = 0; k < num_sights; k++) {
       const Sight sight = bench.sights[k];
       context_.for_blocks(unit.count, [&](auto block_size, int offset) {
-        form_vote_gradients<decltype(block_size)::value>(shared, self, sight, offset, base, coupling, responses);
+        form_vote_gradients<decltype(block_size)::value>(tile, self, sight, offset, base, coupling, responses);
         for (int m = 0; m < decltype(block_size)::value; m++)
-          self.collected.spend(context_, sight.slot + offset + m, bench.delta + m * layout_.entries(),
+          spend(self, sight.slot + offset + m, bench.delta + m * layout_.entries(),
                               bench.children[offset + m].pose, offset + m);
       });
     }
@@ -415,18 +444,22 @@ class Backward {
     }
   }
 
+  void spend(Worker& self, int64_t slot, const Vec<T>* grad_vote, const T* from_pose, int child) const {
+    self.part->collected.spend(context_, slot, grad_vote, from_pose, self.pose + child * votes_.pose_size());
+  }
+
   void write_pose(const Worker& self, int m, T* target) const {
     const int64_t size = votes_.pose_size();
-    combine_lanes<T>(self.collected.pose + m * size, int(size), Add(), target);
+    combine_lanes<T>(self.pose + m * size, int(size), Add(), target);
   }
 
   // The same where the first couplings are those of logits, which have gradients of their own.
-  void finish_unit_with_logits(const Unit& unit, int64_t example, Worker& shared, Worker& self, int64_t base) {
+  void finish_unit_with_logits(const Unit& unit, int64_t example, const Tile& tile, Worker& self, int64_t base) {
     Bench<T>& bench = self.bench;
     const int num_sights = context_.look(unit, example, bench);
     if (num_sights == 0) return;
     const int64_t pose_size = votes_.pose_size(), child = example * votes_.children + unit.child;
-    std::fill(self.collected.pose, self.collected.pose + unit.count * pose_size, Vec<T>{});
+    std::fill(self.pose, self.pose + unit.count * pose_size, Vec<T>{});
     context_.for_competitions(num_sights, [&](int start, int count) {
       const Sight* sights = bench.sights + start;
       context_.for_blocks(unit.count, [&](auto block_size, int offset) {
@@ -434,10 +467,10 @@ class Backward {
         context_.template first_step<Block>(bench, example, sights, count, offset, num_sights);
         for (int k = 0; k < count; k++) {
           const int64_t w = base + sights[k].window;
-          const Response<T> window(shared.responses + w * Response<T>::registers(layout_), layout_);
+          const Response<T> window(tile.responses + w * Response<T>::registers(layout_), layout_);
           Vec<T>* delta = bench.delta + k * Block * layout_.entries();
           context_.template centre_votes<Block>(
-              bench, sights[k], offset, shared.gaussians + w * Gaussians<T>::registers(layout_), delta);
+              bench, sights[k], offset, tile.gaussians + w * Gaussians<T>::registers(layout_), delta);
           respond<Block, T>(delta, window, layout_.vectors, layout_.size,
                             self.at_hand.response + k * Block * layout_.vectors);
           if (context_.worth) respond_worth<Block>(self, window, sights[k], k, offset);
@@ -450,10 +483,10 @@ class Backward {
         for (int k = 0; k < count; k++) {
           differentiate_logits<Block>(self, example, sights[k], k, offset);
           Vec<T> unused[Block] = {};  // responses, which are known already
-          line_up_gradients<Block>(shared, sights[k], offset, base, bench.coupling + k * Block * layout_.vectors,
+          line_up_gradients<Block>(tile, sights[k], offset, base, bench.coupling + k * Block * layout_.vectors,
                                    bench.delta + k * Block * layout_.entries(), unused);
           for (int m = 0; m < Block; m++)
-            self.collected.spend(context_, sights[k].slot + offset + m,
+            spend(self, sights[k].slot + offset + m,
                                  bench.delta + (k * Block + m) * layout_.entries(), bench.children[offset + m].pose,
                                  offset + m);
         }
@@ -482,13 +515,13 @@ class Backward {
   }
 
   // The only pass for one unit where couplings are constants: E-step, and what the last M-step gives back.
-  void finish_detached_unit(const Unit& unit, int64_t example, Worker& shared, Worker& self, int64_t base) {
+  void finish_detached_unit(const Unit& unit, int64_t example, const Tile& tile, Worker& self, int64_t base) {
     Bench<T>& bench = self.bench;
     const int num_sights = context_.look(unit, example, bench);
     if (num_sights == 0) return;
     const int64_t pose_size = votes_.pose_size(), child = example * votes_.children + unit.child;
-    const Vec<T>* gaussians = shared.gaussians + base * Gaussians<T>::registers(layout_);
-    std::fill(self.collected.pose, self.collected.pose + unit.count * pose_size, Vec<T>{});
+    const Vec<T>* gaussians = tile.gaussians + base * Gaussians<T>::registers(layout_);
+    std::fill(self.pose, self.pose + unit.count * pose_size, Vec<T>{});
     context_.for_competitions(num_sights, [&](int start, int count) {
       const Sight* sights = bench.sights + start;
       context_.for_blocks(unit.count, [&](auto block_size, int offset) {
@@ -498,7 +531,7 @@ class Backward {
         for (int m = 0; m < Block; m++) activations[m] = bench.children[offset + m].activation;
         for (int k = 0; k < count; k++) {
           const Response<T> window(
-              shared.responses + (base + sights[k].window) * Response<T>::registers(layout_), layout_);
+              tile.responses + (base + sights[k].window) * Response<T>::registers(layout_), layout_);
           Vec<T>* delta = bench.delta + k * Block * layout_.entries();
           respond<Block, T>(delta, window, layout_.vectors, layout_.size,
                             self.at_hand.response + k * Block * layout_.vectors);
@@ -511,7 +544,7 @@ class Backward {
           if (!bench.children[offset + m].votes) continue;
           gradients_.activations[child + offset + m] += totals[m];
           for (int k = 0; k < count; k++)
-            self.collected.spend(context_, sights[k].slot + offset + m,
+            spend(self, sights[k].slot + offset + m,
                                  bench.delta + (k * Block + m) * layout_.entries(), bench.children[offset + m].pose,
                                  offset + m);
         }
@@ -524,24 +557,24 @@ class Backward {
 
   // Fills bench.delta with the gradients of the votes of a block, and adds the response of the first M-step.
   template <int Block>
-  void form_vote_gradients(Worker& shared, Worker& self, const Sight& sight, int offset, int64_t base, T coupling,
+  void form_vote_gradients(const Tile& tile, Worker& self, const Sight& sight, int offset, int64_t base, T coupling,
                            Vec<T>* responses) {
     Bench<T>& bench = self.bench;
     const int64_t w = base + sight.window;
-    const Vec<T>* start = shared.gaussians + w * Gaussians<T>::registers(layout_);
-    const Response<T> window(shared.responses + w * Response<T>::registers(layout_), layout_);
+    const Vec<T>* start = tile.gaussians + w * Gaussians<T>::registers(layout_);
+    const Response<T> window(tile.responses + w * Response<T>::registers(layout_), layout_);
     for (int m = 0; m < Block; m++)
       std::fill_n(bench.coupling + m * layout_.vectors, layout_.vectors,
                   broadcast<T>(coupling * bench.children[offset + m].activation));
     context_.template centre_votes<Block>(bench, sight, offset, start, bench.delta);
     Vec<T> doubled[Block] = {};
-    line_up_gradients<Block>(shared, sight, offset, base, bench.coupling, bench.delta, doubled);
+    line_up_gradients<Block>(tile, sight, offset, base, bench.coupling, bench.delta, doubled);
     for (int m = 0; m < Block; m++) {
       responses[offset + m] += T(0.5) * doubled[m];
       for (int v = 0; v < layout_.vectors; v++) responses[offset + m] += window.constant[v];
       if (!context_.worth) continue;
       const Vec<T>* worth = context_.worth_of(sight.slot + offset + m);
-      Vec<T>* grad_worth = self.worth + (worth - context_.worth);
+      Vec<T>* grad_worth = self.part->worth + (worth - context_.worth);
       for (int v = 0; v < layout_.vectors; v++) {
         responses[offset + m] += window.logit[v] * worth[v];
         grad_worth[v] += window.logit[v] * bench.coupling[m * layout_.vectors + v];
@@ -551,25 +584,25 @@ class Backward {
 
   // `delta` of a block, from the mean of iteration 0, becomes the gradients of its votes; `first` is R a at the start.
   template <int Block>
-  void line_up_gradients(const Worker& shared, const Sight& sight, int offset, int64_t base, const Vec<T>* first,
+  void line_up_gradients(const Tile& tile, const Sight& sight, int offset, int64_t base, const Vec<T>* first,
                          Vec<T>* delta, Vec<T>* doubled) const {
     const int64_t w = base + sight.window;
     const Vec<T>* coefficients[Block];
     for (int m = 0; m < Block; m++)
-      coefficients[m] = shared.coefficients + (w * votes_.slots + sight.slot + offset + m) * this->coefficients();
+      coefficients[m] = tile.coefficients + (w * votes_.slots + sight.slot + offset + m) * this->coefficients();
     with_terms(terms_, [&](auto terms) {
-      vote_gradients<Block, decltype(terms)::value, T>(shared.lines + w * 2 * terms_ * layout_.entries(), coefficients,
+      vote_gradients<Block, decltype(terms)::value, T>(tile.lines + w * 2 * terms_ * layout_.entries(), coefficients,
                                                        first, terms_, layout_.vectors, layout_.size, delta, doubled);
     });
   }
 
-  void write_betas(int num_workers) const {
+  void write_betas() const {
     for (int64_t j = 0; j < votes_.parents; j++) {
       const int v = int(j / Simd<T>::width), lane = int(j % Simd<T>::width);
       T beta_a = 0, beta_u = 0;
-      for (int n = 0; n < num_workers; n++) {
-        beta_a += workers_[n].beta[v][lane];
-        beta_u += workers_[n].beta[layout_.vectors + v][lane];
+      for (const Part& part : parts_) {
+        beta_a += part.beta[v][lane];
+        beta_u += part.beta[layout_.vectors + v][lane];
       }
       gradients_.beta_a[j] = beta_a;
       gradients_.beta_u[j] = beta_u;
@@ -591,7 +624,9 @@ class Backward {
   const T *state_, *out_poses_, *out_activations_, *out_logits_;
   const Gradients<T> gradients_;
   std::vector<Worker> workers_;
-  int64_t tile_;
+  std::vector<Tile> tiles_;
+  std::vector<Part> parts_;
+  typename Context<T, Shape>::Cut cut_;
 };
 
 template <class T>

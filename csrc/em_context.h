@@ -22,12 +22,14 @@ struct Context : ChildContext<T, Shape> {
         worth(options.worth ? this->frame.template take<Vec<T>>(options.worth_types * layout.vectors) : nullptr),
         mapping(votes, options, layout, inverse_mass) {}
 
-  // To be called by all threads of a region.
-  void prepare() const {
-#pragma omp for schedule(static) nowait
-    for (int64_t b = 0; b < votes.examples; b++) inverse_mass[b] = options.scale_by_mass ? 1 / mean_mass(b) : T(1);
-    if (worth) pack_transforms<T>(options.worth, options.worth_types, votes.parents, 1, layout.vectors, worth);
-    this->pack();
+  void prepare(Crew& crew) const {
+    const int64_t blocks = between(1, votes.examples * int64_t(plan.sights.size()) / least_entries, votes.examples);
+    crew.run(blocks, [&](int64_t block, int) {
+      const Range own = part_of(votes.examples, block, blocks);
+      for (int64_t b = own.first; b < own.last; b++) inverse_mass[b] = options.scale_by_mass ? 1 / mean_mass(b) : T(1);
+    });
+    if (worth) pack_transforms<T>(crew, options.worth, options.worth_types, votes.parents, 1, layout.vectors, worth);
+    this->pack(crew);
   }
 
   const Vec<T>* worth_of(int64_t slot) const { return worth + slot % options.worth_types * layout.vectors; }

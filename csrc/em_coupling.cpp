@@ -27,13 +27,10 @@ class Couplings {
   }
 
   void run() {
-#pragma omp parallel num_threads(context_.threads)
-    {
-      context_.prepare();
-      Worker& self = workers_[omp_get_thread_num()];
-#pragma omp for schedule(static)
-      for (int64_t example = 0; example < votes_.examples; example++) write_example(self, example);
-    }
+    Crew::work(context_.threads, [this](Crew& crew) {
+      context_.prepare(crew);
+      crew.run(votes_.examples, [this](int64_t example, int worker) { write_example(workers_[worker], example); });
+    });
   }
 
  private:

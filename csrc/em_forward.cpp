@@ -21,114 +21,117 @@ class Forward {
         logits_(logits),
         state_(state),
         workers_(context_.threads) {
-    const int64_t per_window = Gaussians<T>::registers(layout_) + Sums<T>::registers(layout_) +
-                               layout_.entries() + records();
-    tile_ = context_.tile_size(per_window * votes.windows * sizeof(Vec<T>));
-    const int64_t windows = tile_ * votes.windows;
+    const int64_t sums = Sums<T>::registers(layout_) * votes.windows * int64_t(sizeof(Vec<T>));
+    const int64_t per_window = Gaussians<T>::registers(layout_) + layout_.entries() + records();
+    cut_ = context_.cut(per_window * votes.windows * int64_t(sizeof(Vec<T>)) + sums, sums, 0);
+    tiles_.resize(cut_.tiles(context_.threads));
+    const int64_t windows = cut_.tile * votes.windows;
+    for (Tile& tile : tiles_) {
+      tile.gaussians = take(windows * Gaussians<T>::registers(layout_));
+      tile.records = take(windows * records());
+      tile.origin = take(windows * layout_.entries());
+      tile.sums = take(cut_.pieces * windows * Sums<T>::registers(layout_));
+      tile.again = context_.frame.template take<uint8_t>(windows);
+    }
     for (Worker& worker : workers_) {
-      worker.gaussians = take(windows * Gaussians<T>::registers(layout_));
-      worker.records = take(windows * records());
-      worker.origin = take(windows * layout_.entries());
-      worker.sums = take(windows * Sums<T>::registers(layout_));
       worker.totals = take(layout_.vectors);
-      worker.again = context_.frame.template take<uint8_t>(windows);
       worker.bench.take(context_.frame, layout_, context_.plan.most_sights, context_.most_competing);
     }
   }
 
   void run() {
-#pragma omp parallel num_threads(context_.threads)
-    {
-      context_.prepare();
-      context_.for_tiles(tile_, [this](const Team& team, int64_t first, int64_t last, int home) {
-        route(team, first, last, home);
+    Crew::work(context_.threads, [this](Crew& crew) {
+      context_.prepare(crew);
+      context_.for_tiles(crew, cut_, [this](const Hands& hands, int64_t first, int64_t last, int64_t, int64_t home) {
+        route(hands, tiles_[home], first, last);
       });
-    }
+    });
   }
 
  private:
-  // The first four are shared by a team that works at home; windows of a tile are numbered through.
-  struct Worker {
+  // Examples that are worked on together; their windows are numbered through.
+  struct Tile {
     Vec<T>* gaussians;  // [windows]: where this iteration's votes are measured from
     Vec<T>* records;    // [windows][vectors]: what this iteration finds
     Vec<T>* origin;     // [windows][vectors][D]: the new mean, where the votes are measured from again
+    Vec<T>* sums;       // [pieces][windows]: over the children of a piece
     uint8_t* again;     // [windows]: the variance has to be taken again
-    Vec<T>* sums;       // [windows]: over the children this worker visits
-    Vec<T>* totals;     // [vectors]: what parents share, of the window this worker concludes
+  };
+
+  struct Worker {
+    Vec<T>* totals;  // [vectors]: what parents share, of the window this worker concludes
     Bench<T> bench;
   };
 
   // All iterations for the examples [first, last).
-  void route(const Team& team, int64_t first, int64_t last, int home) {
+  void route(const Hands& hands, const Tile& tile, int64_t first, int64_t last) {
     const int64_t windows = (last - first) * votes_.windows;
-    int64_t mine, end;
-    team.share(windows, mine, end);
-    Worker& shared = workers_[home];
-    for (int64_t w = mine; w < end; w++) choose_centre(team, shared, first, w);
+    hands.share(windows, [&](int64_t, int who, Range mine) {
+      for (int64_t w = mine.first; w < mine.last; w++) choose_centre(workers_[who], tile, first, w);
+    });
     for (int64_t t = 0; t < options_.iterations; t++) {
-      team.wait();
-      visit(team, first, last, shared, t, nullptr);
-      team.wait();
-      for (int64_t w = mine; w < end; w++) {
-        gather(team, home, w);
-        shared.again[w] = fit(shared, w, t, false);
-      }
-      team.wait();
-      if (std::find(shared.again, shared.again + windows, 1) != shared.again + windows) {
-        visit(team, first, last, shared, t, shared.again);
-        team.wait();
-        for (int64_t w = mine; w < end; w++) {
-          if (!shared.again[w]) continue;
-          gather(team, home, w);
-          fit(shared, w, t, true);
+      visit(hands, tile, first, last, t, nullptr);
+      hands.share(windows, [&](int64_t, int, Range mine) {
+        for (int64_t w = mine.first; w < mine.last; w++) {
+          gather(hands, tile, windows, w);
+          tile.again[w] = fit(tile, w, t, false);
         }
-        team.wait();
+      });
+      if (std::find(tile.again, tile.again + windows, 1) != tile.again + windows) {
+        visit(hands, tile, first, last, t, tile.again);
+        hands.share(windows, [&](int64_t, int, Range mine) {
+          for (int64_t w = mine.first; w < mine.last; w++) {
+            if (!tile.again[w]) continue;
+            gather(hands, tile, windows, w);
+            fit(tile, w, t, true);
+          }
+        });
       }
-      Vec<T>* const totals = self_of(team, shared).totals;
-      for (int64_t w = mine; w < end; w++) {
-        if (w == mine || w % votes_.windows == 0 || !mapping_.totals_of_example()) total(shared, first, w, totals);
-        conclude(shared, first, w, t, totals);
-      }
+      hands.share(windows, [&](int64_t, int who, Range mine) {
+        Vec<T>* const totals = workers_[who].totals;
+        for (int64_t w = mine.first; w < mine.last; w++) {
+          if (w == mine.first || w % votes_.windows == 0 || !mapping_.totals_of_example())
+            total(tile, first, w, totals);
+          conclude(tile, first, w, t, totals);
+        }
+      });
     }
   }
 
-  Worker& self_of(const Team& team, Worker& shared) { return team.size > 1 ? workers_[team.rank] : shared; }
-
   // The first votes are measured from the vote of the first slot.
-  void choose_centre(const Team& team, Worker& shared, int64_t first, int64_t w) {
-    Bench<T>& bench = self_of(team, shared).bench;
+  void choose_centre(Worker& self, const Tile& tile, int64_t first, int64_t w) {
+    Bench<T>& bench = self.bench;
     const int64_t example = first + w / votes_.windows, window = w % votes_.windows;
     const int64_t child = votes_.child_at(window, 0);
     const bool votes = votes_.child_votes(example, child);
     bench.children[0].pose =
         votes ? votes_.poses + (example * votes_.children + child) * votes_.pose_size() : context_.no_pose;
-    Vec<T>* centre = shared.gaussians + w * Gaussians<T>::registers(layout_);
+    Vec<T>* centre = tile.gaussians + w * Gaussians<T>::registers(layout_);
     std::fill(centre, centre + layout_.entries(), Vec<T>{});
     context_.template centre_votes<1>(bench, Sight{int32_t(window), 0}, 0, centre, bench.delta);
     std::copy(bench.delta, bench.delta + layout_.entries(), centre);
   }
 
-  // Sums over this worker's share of the children; with `again` only those of the marked windows, from the mean
-  // found before.
-  void visit(const Team& team, int64_t first, int64_t last, Worker& shared, int64_t t, const uint8_t* again) {
-    Worker& self = self_of(team, shared);
-    const int64_t windows = (last - first) * votes_.windows;
-    std::fill(self.sums, self.sums + windows * Sums<T>::registers(layout_), Vec<T>{});
-    int64_t unit, end;
-    team.share(int64_t(context_.plan.units.size()), unit, end);
-    for (; unit < end; unit++)
-      for (int64_t e = 0; e < last - first; e++)
-        visit_unit(context_.plan.units[unit], first + e, shared, self, e * votes_.windows, t, again);
+  // Sums over the children; with `again` only those of the marked windows, from the mean found before.
+  void visit(const Hands& hands, const Tile& tile, int64_t first, int64_t last, int64_t t, const uint8_t* again) {
+    const int64_t registers = (last - first) * votes_.windows * Sums<T>::registers(layout_);
+    hands.share(int64_t(context_.plan.units.size()), [&](int64_t piece, int who, Range units) {
+      Vec<T>* const sums = tile.sums + piece * registers;
+      std::fill(sums, sums + registers, Vec<T>{});
+      for (int64_t unit = units.first; unit < units.last; unit++)
+        for (int64_t e = 0; e < last - first; e++)
+          visit_unit(context_.plan.units[unit], first + e, tile, workers_[who], sums, e * votes_.windows, t, again);
+    });
   }
 
-  void visit_unit(const Unit& unit, int64_t example, Worker& shared, Worker& self, int64_t base, int64_t t,
-                  const uint8_t* again) {
+  void visit_unit(const Unit& unit, int64_t example, const Tile& tile, Worker& self, Vec<T>* all_sums, int64_t base,
+                  int64_t t, const uint8_t* again) {
     Bench<T>& bench = self.bench;
     const int num_sights = context_.look(unit, example, bench);
     if (again && std::none_of(bench.sights, bench.sights + num_sights,
                               [&](const Sight& sight) { return again[base + sight.window]; }))
       return;
-    const Vec<T>* gaussians = shared.gaussians + base * Gaussians<T>::registers(layout_);
+    const Vec<T>* gaussians = tile.gaussians + base * Gaussians<T>::registers(layout_);
     context_.for_competitions(num_sights, [&](int start, int count) {
       const Sight* sights = bench.sights + start;
       context_.for_blocks(unit.count, [&](auto block_size, int offset) {
@@ -143,11 +146,11 @@ class Forward {
           Vec<T>* delta = bench.delta + k * Block * layout_.entries();
           Vec<T>* weight = bench.coupling + k * Block * layout_.vectors;
           if (t == 0 || again) {
-            const Vec<T>* centre = again ? shared.origin + w * layout_.entries()
+            const Vec<T>* centre = again ? tile.origin + w * layout_.entries()
                                          : gaussians + sights[k].window * Gaussians<T>::registers(layout_);
             context_.template centre_votes<Block>(bench, sights[k], offset, centre, delta);
           }
-          const Sums<T> sums(self.sums + w * Sums<T>::registers(layout_), layout_);
+          const Sums<T> sums(all_sums + w * Sums<T>::registers(layout_), layout_);
           accumulate<Block, T>(delta, weight, layout_.vectors, layout_.size, sums);
           if (context_.worth) weigh_worth<Block>(sights[k].slot + offset, weight, sums);
         }
@@ -172,21 +175,21 @@ class Forward {
     }
   }
 
-  // Adds up what the workers of a team have summed for a window.
-  void gather(const Team& team, int home, int64_t w) {
+  // Adds up what the pieces have summed for a window, into the place of the first.
+  void gather(const Hands& hands, const Tile& tile, int64_t windows, int64_t w) {
     const int64_t count = Sums<T>::registers(layout_);
-    for (int other = 1; other < team.size; other++)
-      for (int64_t k = w * count; k < (w + 1) * count; k++) workers_[home].sums[k] += workers_[other].sums[k];
+    for (int64_t piece = 1; piece < hands.pieces; piece++)
+      for (int64_t k = w * count; k < (w + 1) * count; k++) tile.sums[k] += tile.sums[piece * windows * count + k];
   }
 
   // Mean, variance and mass of a window from its sums; true if the sums were taken too far from the mean.
-  bool fit(Worker& shared, int64_t w, int64_t t, bool again) const {
-    const Sums<T> sums(shared.sums + w * Sums<T>::registers(layout_), layout_);
-    const Vec<T>* centre = shared.gaussians + w * Gaussians<T>::registers(layout_);
-    Vec<T>* origins = shared.origin + w * layout_.entries();
+  bool fit(const Tile& tile, int64_t w, int64_t t, bool again) const {
+    const Sums<T> sums(tile.sums + w * Sums<T>::registers(layout_), layout_);
+    const Vec<T>* centre = tile.gaussians + w * Gaussians<T>::registers(layout_);
+    Vec<T>* origins = tile.origin + w * layout_.entries();
     bool far = false;
     for (int v = 0; v < layout_.vectors; v++) {
-      const Record<T> record = record_at(shared, w, v);
+      const Record<T> record = record_at(tile, w, v);
       const Vec<T> mass = record.mass() = sums.mass[v];
       const Divisors<T> divisors = mapping_.divisors(mass);
       record.logit() = sums.worth[v];
@@ -205,33 +208,33 @@ class Forward {
   }
 
   // Weights and activations of a window; then its results, and the Gaussians of the next E-step.
-  void conclude(Worker& shared, int64_t first, int64_t w, int64_t t, const Vec<T>* totals) {
+  void conclude(const Tile& tile, int64_t first, int64_t w, int64_t t, const Vec<T>* totals) {
     const int64_t example = first + w / votes_.windows, window = w % votes_.windows;
     for (int v = 0; v < layout_.vectors; v++)
-      mapping_.conclude(record_at(shared, w, v), v, example, window, t, totals[v]);
-    Vec<T>* records = shared.records + w * this->records();
+      mapping_.conclude(record_at(tile, w, v), v, example, window, t, totals[v]);
+    Vec<T>* records = tile.records + w * this->records();
     if (state_) {
       T* target = state_ + record_place(layout_, example, t, options_.iterations, window) * Simd<T>::width;
       std::memcpy(target, records, this->records() * sizeof(Vec<T>));
     }
     if (t + 1 < options_.iterations) {
-      const Gaussians<T> gaussians(shared.gaussians + w * Gaussians<T>::registers(layout_), layout_);
+      const Gaussians<T> gaussians(tile.gaussians + w * Gaussians<T>::registers(layout_), layout_);
       prepare_gaussians(votes_, layout_, records, gaussians);
     } else {
-      write_results(shared, example * votes_.windows + window, w);
+      write_results(tile, example * votes_.windows + window, w);
     }
   }
 
   // What the parents of window w share with others of its example.
-  void total(const Worker& shared, int64_t first, int64_t w, Vec<T>* totals) const {
+  void total(const Tile& tile, int64_t first, int64_t w, Vec<T>* totals) const {
     const int64_t window = w % votes_.windows, start = w - window;
     mapping_.total(first + w / votes_.windows, window,
-                   [&](int64_t other, int v) { return record_at(shared, start + other, v).mass(); }, totals);
+                   [&](int64_t other, int v) { return record_at(tile, start + other, v).mass(); }, totals);
   }
 
-  void write_results(const Worker& shared, int64_t target, int64_t w) const {
+  void write_results(const Tile& tile, int64_t target, int64_t w) const {
     for (int v = 0; v < layout_.vectors; v++) {
-      const Record<T> record = record_at(shared, w, v);
+      const Record<T> record = record_at(tile, w, v);
       const Vec<T> activation = mapping_.activation(record);
       for (int lane = 0; lane < Simd<T>::width && v * Simd<T>::width + lane < votes_.parents; lane++) {
         const int64_t parent = target * votes_.parents + v * Simd<T>::width + lane;
@@ -243,8 +246,8 @@ class Forward {
   }
 
   int64_t records() const { return int64_t(layout_.vectors) * record_registers(layout_); }
-  Record<T> record_at(const Worker& shared, int64_t w, int v) const {
-    return {shared.records + w * records() + v * record_registers(layout_), layout_.size};
+  Record<T> record_at(const Tile& tile, int64_t w, int v) const {
+    return {tile.records + w * records() + v * record_registers(layout_), layout_.size};
   }
   Vec<T>* take(int64_t registers) { return context_.frame.template take<Vec<T>>(registers); }
 
@@ -255,7 +258,8 @@ class Forward {
   const Mapping<T>& mapping_;
   T *poses_, *activations_, *logits_, *state_;
   std::vector<Worker> workers_;
-  int64_t tile_;
+  std::vector<Tile> tiles_;
+  typename Context<T, Shape>::Cut cut_;
 };
 
 template <class T>

@@ -36,23 +36,18 @@ class SoftmaxBackward {
 
   void run(const SoftmaxGradients<T>& gradients) {
     Arena::Frame frame;
-    std::vector<TeamScratch> teams;
-    for (int64_t i = 0; i < plan_.num_teams(); i++) teams.push_back(TeamScratch::take(*this, frame));
-    std::vector<ThreadScratch> workers;
-    for (int i = 0; i < plan_.threads; i++) workers.push_back(ThreadScratch::take(*this, frame));
     prepare_targets(gradients, frame);
-#pragma omp parallel num_threads(plan_.threads)
-    {
-      const int thread = omp_get_thread_num();
-      clear_targets(targets_[thread]);
-#pragma omp barrier
-      plan_.for_each_group([&](int64_t number, const Team& team, const Group& group) {
-        differentiate(teams[number], workers[thread], targets_[thread], team, group);
-      });
-      finish_streaming();
-#pragma omp barrier
-      merge_targets(thread, omp_get_num_threads());
-    }
+    for (int i = 0; i < plan_.num_homes(); i++) homes_.push_back(Home::take(*this, frame));
+    for (int i = 0; i < plan_.threads; i++) workers_.push_back(Worker::take(*this, frame));
+    Crew::work(plan_.threads, [&](Crew& crew) {
+      const int64_t parts = int64_t(targets_.size());
+      crew.run(parts, [&](int64_t part, int) { clear_targets(part, parts); });
+      plan_.for_each_group(crew, pieces_, blocks_,
+                           [&](const Hands& hands, const Group& group, int64_t part, int64_t home) {
+                             differentiate(homes_[home], &targets_[part], hands, group);
+                           });
+      crew.run(parts, [&](int64_t part, int) { merge_targets(part, parts); });
+    });
   }
 
  private:
@@ -62,7 +57,8 @@ class SoftmaxBackward {
   int64_t padded_pose() const { return plan_.shape.rows * padded(plan_.shape.inner, width); }
   bool is_euclidean() const { return plan_.options.algorithm == kmeans_euclidean; }
 
-  struct TeamScratch {
+  // What a group is worked on in.
+  struct Home {
     PackedGroup<T, NV> packed;
     PartialSums<T, NV> partial;
     T *sums, *masses, *queries, *grad_sums, *grad_masses;  // [iteration][tile]...
@@ -71,12 +67,12 @@ class SoftmaxBackward {
     T *vectors;                                            // [tile][parent][lane][term][padded vote]
     T *grad_factors;                                       // [tile][slot][lane]
 
-    static TeamScratch take(const SoftmaxBackward& self, Arena::Frame& frame) {
+    static Home take(const SoftmaxBackward& self, Arena::Frame& frame) {
       const Plan& plan = self.plan_;
       const int64_t tiles = plan.group_tiles, iterations = plan.options.iterations, terms = self.num_terms();
       const int64_t votes = tiles * plan.tile_votes(), parents = tiles * plan.tile_parents();
       return {PackedGroup<T, NV>::take(plan, frame),
-              PartialSums<T, NV>::take(plan, frame),
+              PartialSums<T, NV>::take(plan, self.pieces_, frame),
               frame.take<T>(iterations * votes),
               frame.take<T>(iterations * parents),
               frame.take<T>(iterations * votes),
@@ -90,14 +86,15 @@ class SoftmaxBackward {
     }
   };
 
-  struct ThreadScratch {
+  // What a thread works with.
+  struct Worker {
     Slot slot;
     T *centre;          // (vote size, lanes), for the update
     T *vote_gradients;  // [slot at once][tile][lane][padded vote]
     T *pose_gradients;  // [slot at once][tile][lane][padded pose]
     T *turned, *filled, *filled_base, *weights_of_votes;
 
-    static ThreadScratch take(const SoftmaxBackward& self, Arena::Frame& frame) {
+    static Worker take(const SoftmaxBackward& self, Arena::Frame& frame) {
       const Plan& plan = self.plan_;
       const VoteShape& shape = plan.shape;
       const int64_t samples = plan.group_tiles * lanes;
@@ -114,21 +111,26 @@ class SoftmaxBackward {
 
   // --- Where gradients are collected -----------------------------------------------------------------------
 
-  // Threads that could meet in one element get a copy each; the copies are added in the order of the threads.
+  // Pieces, or blocks, that could meet in one element get a copy each; the copies are added up in their order.
   void prepare_targets(const SoftmaxGradients<T>& gradients, Arena::Frame& frame) {
     gradients_ = gradients;
-    const bool own_weights = plan_.splits_slots && !plan_.votes.transform;
-    const bool own_children = !plan_.splits_slots || !plan_.votes.child;
-    own_weights_ = own_weights;
-    own_children_ = own_children;
-    for (int thread = 0; thread < plan_.threads; thread++) {
+    own_weights_ = plan_.splits_slots && !plan_.votes.transform;
+    own_children_ = !plan_.splits_slots || !plan_.votes.child;
+    int64_t copied = 0;
+    if (gradients.poses && !own_children_) copied += num_poses();
+    if (gradients.weight && !own_weights_) copied += num_weights();
+    if (gradients.bias && !own_weights_) copied += num_biases();
+    if (gradients.activations && !own_children_) copied += num_activations();
+    pieces_ = plan_.num_pieces(copied * int64_t(sizeof(T)));
+    blocks_ = plan_.num_blocks(copied * int64_t(sizeof(T)));
+    for (int64_t part = 0; part < (plan_.splits_slots ? pieces_ : blocks_); part++) {
       const auto target = [&](T* given, bool owned, int64_t count) {
-        return !given || owned || thread == 0 ? given : frame.take<T>(count);
+        return !given || owned || part == 0 ? given : frame.take<T>(count);
       };
-      targets_.push_back({target(gradients.poses, own_children, num_poses()),
-                          target(gradients.weight, own_weights, num_weights()),
-                          target(gradients.bias, own_weights, num_biases()),
-                          target(gradients.activations, own_children, num_activations())});
+      targets_.push_back({target(gradients.poses, own_children_, num_poses()),
+                          target(gradients.weight, own_weights_, num_weights()),
+                          target(gradients.bias, own_weights_, num_biases()),
+                          target(gradients.activations, own_children_, num_activations())});
     }
     if (gradients.poses) prefer_huge_pages(gradients.poses, num_poses() * sizeof(T));
     if (gradients.weight) prefer_huge_pages(gradients.weight, num_weights() * sizeof(T));
@@ -139,11 +141,11 @@ class SoftmaxBackward {
   int64_t num_biases() const { return plan_.votes.transforms * plan_.shape.votes_size(); }
   int64_t num_activations() const { return plan_.votes.examples * plan_.votes.children; }
 
-  void clear_targets(const SoftmaxGradients<T>& target) const {
-    const int64_t thread = omp_get_thread_num(), present = omp_get_num_threads();
+  void clear_targets(int64_t part, int64_t parts) const {
+    const SoftmaxGradients<T>& target = targets_[part];
     const auto clear = [&](T* to, bool owned, int64_t count) {
       if (!to) return;
-      const Range own = owned ? part_of(count, thread, present) : Range{0, count};
+      const Range own = owned ? part_of(count, part, parts) : Range{0, count};
       std::fill(to + own.first, to + own.last, T(0));
     };
     clear(target.poses, own_children_, num_poses());
@@ -152,12 +154,12 @@ class SoftmaxBackward {
     clear(target.activations, own_children_, num_activations());
   }
 
-  void merge_targets(int64_t thread, int64_t present) const {
+  void merge_targets(int64_t part, int64_t parts) const {
     const auto merge = [&](T* SoftmaxGradients<T>::*member, bool owned, int64_t count) {
       T* const to = gradients_.*member;
       if (!to || owned) return;
-      const Range own = part_of(count, thread, present);
-      for (int64_t other = 1; other < present; other++) {
+      const Range own = part_of(count, part, parts);
+      for (int64_t other = 1; other < parts; other++) {
         const T* const from = targets_[other].*member;
         for (int64_t i = own.first; i < own.last; i++) to[i] += from[i];
       }
@@ -168,7 +170,7 @@ class SoftmaxBackward {
     merge(&SoftmaxGradients<T>::activations, own_children_, num_activations());
   }
 
-  // The first group overwrites the gradients of weights that a thread owns. If it is also the last, and the
+  // The first group overwrites the gradients of weights that a piece owns. If it is also the last, and the
   // gradients are far larger than the caches, they need not pass through them.
   Write how_to_write(const Group& group) const {
     if (!own_weights_ || group.first > 0) return Write::add;
@@ -180,37 +182,43 @@ class SoftmaxBackward {
 
   // --- One group -------------------------------------------------------------------------------------------
 
-  void differentiate(const TeamScratch& scratch, ThreadScratch& worker, const SoftmaxGradients<T>& target,
-                     const Team& team, const Group& group) {
-    const Range own = plan_.own_slots(team);
-    scratch.packed.fill(plan_, group, own);
-    for (int64_t tile = 0; tile < group.tiles; tile++)
-      std::fill_n(grad_factor(scratch, tile, own.first), own.size() * lanes, T(0));
-    for (int64_t tile = team.rank; tile < group.tiles; tile += team.size) start(scratch, worker, group, tile);
-    team.barrier();
+  // `targets` are those of the pieces.
+  void differentiate(const Home& scratch, const SoftmaxGradients<T>* targets, const Hands& hands, const Group& group) {
+    plan_.share_slots(hands, [&](int64_t, int, const Range& own) {
+      scratch.packed.fill(plan_, group, own);
+      for (int64_t tile = 0; tile < group.tiles; tile++)
+        std::fill_n(grad_factor(scratch, tile, own.first), own.size() * lanes, T(0));
+    });
+    plan_.share_tiles(hands, group, [&](int who, int64_t tile) { start(scratch, workers_[who], group, tile); });
     for (int64_t t = last_; t >= std::max<int64_t>(earliest_, 1); t--) {
-      scratch.partial.clear(plan_, group, team.rank);
-      for (int64_t first = own.first; first < own.last; first += Plan::slot_block)
-        for (int64_t tile = 0; tile < group.tiles; tile++)
-          for (int64_t n = first; n < std::min(own.last, first + Plan::slot_block); n++)
-            differentiate_slot(scratch, worker.slot, team, t, n, tile);
-      team.barrier();
+      plan_.share_slots(hands, [&](int64_t piece, int who, const Range& own) {
+        scratch.partial.clear(plan_, group, piece);
+        for (int64_t first = own.first; first < own.last; first += Plan::slot_block)
+          for (int64_t tile = 0; tile < group.tiles; tile++)
+            for (int64_t n = first; n < std::min(own.last, first + Plan::slot_block); n++)
+              differentiate_slot(scratch, workers_[who].slot, piece, t, n, tile);
+      });
       if (plan_.options.detach) break;
-      for (int64_t tile = team.rank; tile < group.tiles; tile += team.size) step_back(scratch, team, t, tile);
-      team.barrier();
+      plan_.share_tiles(hands, group, [&](int, int64_t tile) { step_back(scratch, t, tile); });
     }
-    if (target.activations && !plan_.options.detach)
-      for (int64_t n = own.first; n < own.last; n++)
-        for (int64_t tile = 0; tile < group.tiles; tile++) differentiate_first_factor(scratch, worker.slot, n, tile);
-    for (int64_t tile = team.rank; tile < group.tiles; tile += team.size) collect_vectors(scratch, tile);
-    team.barrier();
+    plan_.share_tiles(hands, group, [&](int, int64_t tile) { collect_vectors(scratch, tile); });
+    plan_.share_slots(hands, [&](int64_t piece, int who, const Range& own) {
+      sweep(scratch, workers_[who], targets[piece], group, own);
+    });
+  }
+
+  void sweep(const Home& scratch, Worker& worker, const SoftmaxGradients<T>& target, const Group& group,
+             const Range& own) {
+    const bool activations = target.activations && !plan_.options.detach;
+    for (int64_t n = own.first; activations && n < own.last; n++)
+      for (int64_t tile = 0; tile < group.tiles; tile++) differentiate_first_factor(scratch, worker.slot, n, tile);
     for (int64_t n = own.first; n < own.last;) {
       const int64_t count = own.last - n >= slots_at_once ? slots_at_once : 1;
       sweep_slots(scratch, worker, target, group, n, count);
       n += count;
     }
-    if (target.activations && !plan_.options.detach) scatter_activations(scratch, target, group, own);
-    team.barrier();
+    if (activations) scatter_activations(scratch, target, group, own);
+    finish_streaming();
   }
 
   T* at(T* array, int64_t t, int64_t tile) const { return array + (t * plan_.group_tiles + tile) * plan_.tile_votes(); }
@@ -218,22 +226,22 @@ class SoftmaxBackward {
     return array + (t * plan_.group_tiles + tile) * plan_.tile_parents();
   }
   // Coefficient of a term for one slot and tile, by lane; the next parent's is `parent_stride()` further.
-  T* coefficient(const TeamScratch& scratch, int64_t tile, int64_t slot, int64_t term) const {
+  T* coefficient(const Home& scratch, int64_t tile, int64_t slot, int64_t term) const {
     return scratch.coefficients + (tile * plan_.votes.slots + slot) * slot_stride() + (term - 1) * lanes;
   }
   int64_t parent_stride() const { return (num_terms() - 1) * lanes; }
   int64_t slot_stride() const { return plan_.shape.parents * parent_stride(); }
-  T* grad_factor(const TeamScratch& scratch, int64_t tile, int64_t slot) const {
+  T* grad_factor(const Home& scratch, int64_t tile, int64_t slot) const {
     return scratch.grad_factors + (tile * plan_.votes.slots + slot) * lanes;
   }
-  T* vectors(const TeamScratch& scratch, int64_t tile, int64_t parent) const {
+  T* vectors(const Home& scratch, int64_t tile, int64_t parent) const {
     return scratch.vectors + (tile * plan_.shape.parents + parent) * lanes * num_terms() * padded_vote();
   }
   int64_t coupling_term(int64_t t) const { return plan_.options.detach ? 1 : 2 * t - 1; }
   int64_t logit_term(int64_t t) const { return 2 * t; }
 
   // Restores sums and queries of one tile, and takes the output's gradient to the last sums.
-  void start(const TeamScratch& scratch, ThreadScratch& worker, const Group& group, int64_t tile) {
+  void start(const Home& scratch, Worker& worker, const Group& group, int64_t tile) {
     const int64_t size = plan_.shape.votes_size(), parents = plan_.shape.parents;
     for (int64_t t = 0; t <= last_; t++) {
       plan_.gather(group, tile, size, sums_ + t * plan_.samples * size, at(scratch.sums, t, tile));
@@ -256,8 +264,7 @@ class SoftmaxBackward {
   }
 
   // Couplings and gradients of the logits of one slot of one tile, and their share of the query's gradient.
-  void differentiate_slot(const TeamScratch& scratch, Slot& slot, const Team& team, int64_t t, int64_t n,
-                          int64_t tile) {
+  void differentiate_slot(const Home& scratch, Slot& slot, int64_t piece, int64_t t, int64_t n, int64_t tile) {
     const VoteShape& shape = plan_.shape;
     const T* const query = at(scratch.queries, t, tile);
     if (plan_.has_base()) plan_.fill_base(n, slot.base);
@@ -268,7 +275,7 @@ class SoftmaxBackward {
 
     couplings_to_coefficients(scratch, slot, t, n, tile);
     if (plan_.options.detach) return;
-    T* const grad_query = scratch.partial.sum(plan_, team.rank, tile);
+    T* const grad_query = scratch.partial.sum(plan_, piece, tile);
     if (is_euclidean())
       add_weighted_differences<T, NV>(shape.parents, shape.vote_size(), slot.slopes, slot.votes, query, grad_query);
     else
@@ -276,7 +283,7 @@ class SoftmaxBackward {
   }
 
   // Keeps c and h of one slot as coefficients; leaves h in the place of the slopes.
-  void couplings_to_coefficients(const TeamScratch& scratch, Slot& slot, int64_t t, int64_t n, int64_t tile) {
+  void couplings_to_coefficients(const Home& scratch, Slot& slot, int64_t t, int64_t n, int64_t tile) {
     T* const couplings = coefficient(scratch, tile, n, coupling_term(t));
     T* const logits = plan_.options.detach ? nullptr : coefficient(scratch, tile, n, logit_term(t));
     T* const grad_factors = grad_factor(scratch, tile, n);
@@ -301,7 +308,7 @@ class SoftmaxBackward {
   }
 
   // The first iteration's couplings are uniform, but their factor (the child's activation) has a gradient.
-  void differentiate_first_factor(const TeamScratch& scratch, Slot& slot, int64_t n, int64_t tile) {
+  void differentiate_first_factor(const Home& scratch, Slot& slot, int64_t n, int64_t tile) {
     if (plan_.has_base()) plan_.fill_base(n, slot.base);
     plan_.kernels.votes_with_gradient(plan_.shape, scratch.packed.pose(plan_, tile, n), plan_.weight_of(n), slot.base,
                                       at(scratch.queries, 0, tile), at(scratch.grad_sums, 0, tile), slot.votes,
@@ -314,8 +321,8 @@ class SoftmaxBackward {
   }
 
   // From the gradient of the query of iteration t to that of the sums of iteration t - 1.
-  void step_back(const TeamScratch& scratch, const Team& team, int64_t t, int64_t tile) {
-    scratch.partial.reduce(plan_, team, tile);
+  void step_back(const Home& scratch, int64_t t, int64_t tile) {
+    scratch.partial.reduce(plan_, tile);
     const T* const collected = scratch.partial.sum(plan_, 0, tile);
     T* const grad_query = at(scratch.grad_query, 0, tile);
     const T scale = is_euclidean() ? T(2 * plan_.options.inverse_temperature) : T(1);
@@ -329,7 +336,7 @@ class SoftmaxBackward {
   // --- The last sweep --------------------------------------------------------------------------------------
 
   // The vectors of all terms of one tile, turned so that their entries lie side by side.
-  void collect_vectors(const TeamScratch& scratch, int64_t tile) {
+  void collect_vectors(const Home& scratch, int64_t tile) {
     const T pull = is_euclidean() ? T(2 * plan_.options.inverse_temperature) : T(1);
     for (int64_t j = 0; j < plan_.shape.parents; j++) {
       const T share = earliest_ == 0 ? plan_.competition.uniform_share(j) : T(0);
@@ -341,7 +348,7 @@ class SoftmaxBackward {
     }
   }
 
-  void fill_term(const TeamScratch& scratch, int64_t tile, int64_t parent, int64_t term, const T* from, T scale) const {
+  void fill_term(const Home& scratch, int64_t tile, int64_t parent, int64_t term, const T* from, T scale) const {
     const VoteShape& shape = plan_.shape;
     const int64_t row_size = padded(shape.outer, width);
     const T* const source = from + parent * shape.vote_size() * lanes;
@@ -358,7 +365,7 @@ class SoftmaxBackward {
   }
 
   // Gradients of `count` slots (slots_at_once or 1), from all parents and samples of the group.
-  void sweep_slots(const TeamScratch& scratch, ThreadScratch& worker, const SoftmaxGradients<T>& target,
+  void sweep_slots(const Home& scratch, Worker& worker, const SoftmaxGradients<T>& target,
                    const Group& group, int64_t first, int64_t count) {
     const VoteShape& shape = plan_.shape;
     const int64_t samples = group.tiles * lanes;
@@ -384,7 +391,7 @@ class SoftmaxBackward {
       scatter_poses(worker.pose_gradients + s * samples * padded_pose(), target, group, first + s);
   }
 
-  void form_vote_gradients(const TeamScratch& scratch, ThreadScratch& worker, int64_t first, int64_t count,
+  void form_vote_gradients(const Home& scratch, Worker& worker, int64_t first, int64_t count,
                            int64_t tile, int64_t j, int64_t samples) const {
     const T* const coefficients = scratch.coefficients + (tile * plan_.votes.slots + first) * slot_stride() + j * parent_stride();
     // What the next parent needs comes from far away: ask for it early.
@@ -404,7 +411,7 @@ class SoftmaxBackward {
 
   // The euclidean logit -T |vote - q|^2 has the gradient 2 T (q - vote): the part of q is a term like the others,
   // the part of the vote needs the vote itself.
-  void add_vote_terms(const TeamScratch& scratch, ThreadScratch& worker, const SlotGradients<T>& slot,
+  void add_vote_terms(const Home& scratch, Worker& worker, const SlotGradients<T>& slot,
                       const Group& group, int64_t n, int64_t j, T* gradients) {
     const VoteShape& shape = plan_.shape;
     const int64_t row_size = padded(shape.outer, width);
@@ -449,7 +456,7 @@ class SoftmaxBackward {
     }
   }
 
-  void scatter_activations(const TeamScratch& scratch, const SoftmaxGradients<T>& target, const Group& group,
+  void scatter_activations(const Home& scratch, const SoftmaxGradients<T>& target, const Group& group,
                            const Range& own) const {
     for (int64_t n = own.first; n < own.last; n++)
       for (int64_t sample = group.first; sample < group.last; sample++) {
@@ -462,7 +469,10 @@ class SoftmaxBackward {
   const T *sums_, *masses_, *grad_out_;
   const int64_t last_, earliest_;  // iterations that carry gradients
   SoftmaxGradients<T> gradients_;
-  std::vector<SoftmaxGradients<T>> targets_;  // one per thread
+  std::vector<SoftmaxGradients<T>> targets_;  // one for each piece, or each block
+  std::vector<Home> homes_;
+  std::vector<Worker> workers_;
+  int64_t pieces_ = 1, blocks_ = 1;
   bool own_weights_ = false, own_children_ = false;
 };
 

@@ -31,39 +31,42 @@ class SoftmaxFew {
     votes_ = frame.take<T>(plan_.samples * plan_.votes.slots * size_);
     factors_ = frame.take<T>(plan_.samples * plan_.votes.slots);
     queries_ = frame.zeros<T>(plan_.samples * size_);
-    partial_sums_ = frame.take<T>(plan_.threads * plan_.samples * size_);
-    partial_masses_ = frame.take<T>(plan_.threads * plan_.samples * plan_.shape.parents);
+    const int64_t blocks = (plan_.votes.slots + width - 1) / width;  // of slots, which take the lanes
+    const int64_t entries = plan_.samples * plan_.votes.slots * size_;
+    pieces_ = std::min(blocks, pieces_for(entries, plan_.samples * size_ * int64_t(sizeof(T))));
+    partial_sums_ = frame.take<T>(pieces_ * plan_.samples * size_);
+    partial_masses_ = frame.take<T>(pieces_ * plan_.samples * plan_.shape.parents);
     T* const couplings = frame.take<T>(plan_.threads * plan_.shape.parents * width);
     T* const bases = frame.zeros<T>(plan_.threads * size_);
-#pragma omp parallel num_threads(plan_.threads)
-    {
-      const Team team{omp_get_thread_num(), omp_get_num_threads()};
-      const Range own = plan_.own_slots(team);
+    Crew::work(plan_.threads, [&](Crew& crew) {
+      const Hands hands{&crew, 0, pieces_};
       for (int64_t t = 0; t < plan_.options.iterations; t++) {
-        std::fill_n(partial_sum(team.rank, 0), plan_.samples * size_, T(0));
-        std::fill_n(partial_mass(team.rank, 0), plan_.samples * plan_.shape.parents, T(0));
-        if (t == 0)
-          for (int64_t n = own.first; n < own.last; n++) form_votes(team, n, bases + team.rank * size_);
-        else
-          for (int64_t n = own.first; n < own.last; n += width)
-            route(team, {n, std::min(own.last, n + width)}, couplings + team.rank * plan_.shape.parents * width);
-        team.barrier();
-        for (int64_t sample = team.rank; sample < plan_.samples; sample += team.size)
-          finish_iteration(team, sample, t, out, sums, masses);
-        team.barrier();
+        hands.share(blocks, [&](int64_t piece, int who, const Range& own) {
+          std::fill_n(partial_sum(piece, 0), plan_.samples * size_, T(0));
+          std::fill_n(partial_mass(piece, 0), plan_.samples * plan_.shape.parents, T(0));
+          const Range slots{own.first * width, std::min(own.last * width, plan_.votes.slots)};
+          if (t == 0)
+            for (int64_t n = slots.first; n < slots.last; n++) form_votes(piece, n, bases + who * size_);
+          else
+            for (int64_t n = slots.first; n < slots.last; n += width)
+              route(piece, {n, std::min(slots.last, n + width)}, couplings + who * plan_.shape.parents * width);
+        });
+        hands.share(plan_.samples, [&](int64_t, int, const Range& own) {
+          for (int64_t sample = own.first; sample < own.last; sample++) finish_iteration(sample, t, out, sums, masses);
+        });
       }
-    }
+    });
   }
 
  private:
   T* votes_of(int64_t sample, int64_t slot) const { return votes_ + (sample * plan_.votes.slots + slot) * size_; }
-  T* partial_sum(int64_t rank, int64_t sample) const { return partial_sums_ + (rank * plan_.samples + sample) * size_; }
-  T* partial_mass(int64_t rank, int64_t sample) const {
-    return partial_masses_ + (rank * plan_.samples + sample) * plan_.shape.parents;
+  T* partial_sum(int64_t piece, int64_t sample) const { return partial_sums_ + (piece * plan_.samples + sample) * size_; }
+  T* partial_mass(int64_t piece, int64_t sample) const {
+    return partial_masses_ + (piece * plan_.samples + sample) * plan_.shape.parents;
   }
 
   // Votes of one slot for all samples, added to the sums of the first iteration at once.
-  void form_votes(const Team& team, int64_t slot, T* base) {
+  void form_votes(int64_t piece, int64_t slot, T* base) {
     const VoteShape& shape = plan_.shape;
     if (plan_.has_base()) plan_.fill_base(slot, base);
     for (int64_t sample = 0; sample < plan_.samples; sample++) {
@@ -78,9 +81,9 @@ class SoftmaxFew {
         for (int64_t row = 0; row < shape.rows; row++)
           add_product(pose + row * shape.inner, plan_.weight_of(slot) + j * shape.inner * shape.outer,
                       votes + (j * shape.rows + row) * shape.outer);
-      T* const sum = partial_sum(team.rank, sample);
+      T* const sum = partial_sum(piece, sample);
       for (int64_t i = 0; i < size_; i++) sum[i] += factor * votes[i];
-      partial_mass(team.rank, sample)[0] += factor;
+      partial_mass(piece, sample)[0] += factor;
     }
   }
 
@@ -107,7 +110,7 @@ class SoftmaxFew {
   }
 
   // Couplings of up to `width` slots, which take the lanes, and their share of the sums.
-  void route(const Team& team, const Range& slots, T* couplings) {
+  void route(int64_t piece, const Range& slots, T* couplings) {
     const int64_t parents = plan_.shape.parents, size = plan_.shape.vote_size();
     for (int64_t sample = 0; sample < plan_.samples; sample++) {
       const T* const query = queries_ + sample * size_;
@@ -116,8 +119,8 @@ class SoftmaxFew {
         for (int64_t j = 0; j < parents; j++)
           couplings[j * width + n - slots.first] = agreement(votes_of(sample, n) + j * size, query + j * size);
       plan_.competition.template softmax<1>(couplings, plan_.logit_scale);
-      T* const sum = partial_sum(team.rank, sample);
-      T* const mass = partial_mass(team.rank, sample);
+      T* const sum = partial_sum(piece, sample);
+      T* const mass = partial_mass(piece, sample);
       for (int64_t n = slots.first; n < slots.last; n++)
         for (int64_t j = 0; j < parents; j++) {
           const T c = couplings[j * width + n - slots.first] * factors_[sample * plan_.votes.slots + n];
@@ -143,14 +146,14 @@ class SoftmaxFew {
     return total;
   }
 
-  void finish_iteration(const Team& team, int64_t sample, int64_t t, T* out, T* sums, T* masses) {
+  void finish_iteration(int64_t sample, int64_t t, T* out, T* sums, T* masses) {
     const int64_t parents = plan_.shape.parents;
     T* const sum = sums + (t * plan_.samples + sample) * size_;
     T* const mass = partial_mass(0, sample);
     std::copy_n(partial_sum(0, sample), size_, sum);
-    for (int64_t rank = 1; rank < team.size; rank++) {
-      for (int64_t i = 0; i < size_; i++) sum[i] += partial_sum(rank, sample)[i];
-      for (int64_t j = 0; j < parents; j++) mass[j] += partial_mass(rank, sample)[j];
+    for (int64_t piece = 1; piece < pieces_; piece++) {
+      for (int64_t i = 0; i < size_; i++) sum[i] += partial_sum(piece, sample)[i];
+      for (int64_t j = 0; j < parents; j++) mass[j] += partial_mass(piece, sample)[j];
     }
     if (t == 0) apply_uniform_share(sum, mass);
     if (update_.uses_mass()) std::copy_n(mass, parents, masses + (t * plan_.samples + sample) * parents);
@@ -173,6 +176,7 @@ class SoftmaxFew {
   const Plan& plan_;
   const SoftmaxUpdate<T> update_;  // one sample at a time
   const int64_t size_;             // votes of one slot
+  int64_t pieces_ = 1;
   T *votes_ = nullptr, *factors_ = nullptr, *queries_ = nullptr, *partial_sums_ = nullptr, *partial_masses_ = nullptr;
 };
 

@@ -15,87 +15,85 @@ class SoftmaxForward {
   static constexpr int lanes = Plan::lanes;
 
  public:
-  explicit SoftmaxForward(const Plan& plan) : plan_(plan) {}
+  explicit SoftmaxForward(const Plan& plan)
+      : plan_(plan), pieces_(plan.num_pieces(0)), blocks_(plan.num_blocks(0)) {}
 
   // out: (B * S, J, D). `masses` may be null unless the metric is euclidean.
   void run(T* out, T* sums, T* masses) {
-    Arena::Frame frame;
-    std::vector<TeamScratch> teams;
-    for (int64_t i = 0; i < plan_.num_teams(); i++) teams.push_back(TeamScratch::take(plan_, frame));
-    std::vector<Slot> slots;
-    for (int i = 0; i < plan_.threads; i++) slots.push_back(Slot::take(plan_, frame));
-#pragma omp parallel num_threads(plan_.threads)
-    plan_.for_each_group([&](int64_t number, const Team& team, const Group& group) {
-      route(teams[number], slots[omp_get_thread_num()], team, group, out, sums, masses);
+    take();
+    Crew::work(plan_.threads, [&](Crew& crew) {
+      plan_.for_each_group(crew, pieces_, blocks_, [&](const Hands& hands, const Group& group, int64_t, int64_t home) {
+        route(homes_[home], hands, group, out, sums, masses);
+      });
     });
   }
 
   // coupling: (B * S, N, J) of one iteration, from the sums that `run` saved.
   void couplings(int64_t iteration, const T* sums, const T* masses, T* coupling) {
-    Arena::Frame frame;
-    std::vector<TeamScratch> teams;
-    for (int64_t i = 0; i < plan_.num_teams(); i++) teams.push_back(TeamScratch::take(plan_, frame));
-    std::vector<Slot> slots;
-    for (int i = 0; i < plan_.threads; i++) slots.push_back(Slot::take(plan_, frame));
-#pragma omp parallel num_threads(plan_.threads)
-    plan_.for_each_group([&](int64_t number, const Team& team, const Group& group) {
-      const TeamScratch& scratch = teams[number];
-      for (int64_t tile = team.rank; tile < group.tiles; tile += team.size)
-        restore_query(scratch, group, tile, iteration, sums, masses);
-      team.barrier();
-      Slot& slot = slots[omp_get_thread_num()];
-      const Range own = plan_.own_slots(team);
-      scratch.packed.fill(plan_, group, own);
-      for (int64_t n = own.first; n < own.last; n++)
-        for (int64_t tile = 0; tile < group.tiles; tile++) {
-          couple(scratch, slot, iteration, n, tile);
-          store_couplings(slot, group, n, tile, coupling);
-        }
-      team.barrier();
+    take();
+    const auto couple_group = [&](const Home& scratch, const Hands& hands, const Group& group) {
+      plan_.share_tiles(hands, group,
+                        [&](int, int64_t tile) { restore_query(scratch, group, tile, iteration, sums, masses); });
+      plan_.share_slots(hands, [&](int64_t, int who, const Range& own) {
+        scratch.packed.fill(plan_, group, own);
+        for (int64_t n = own.first; n < own.last; n++)
+          for (int64_t tile = 0; tile < group.tiles; tile++) {
+            couple(scratch, slots_[who], iteration, n, tile);
+            store_couplings(slots_[who], group, n, tile, coupling);
+          }
+      });
+    };
+    Crew::work(plan_.threads, [&](Crew& crew) {
+      plan_.for_each_group(crew, pieces_, blocks_, [&](const Hands& hands, const Group& group, int64_t, int64_t home) {
+        couple_group(homes_[home], hands, group);
+      });
     });
   }
 
  private:
   using Slot = SlotScratch<T, NV>;
 
-  struct TeamScratch {
+  // What a group is routed in.
+  struct Home {
     PackedGroup<T, NV> packed;
     PartialSums<T, NV> partial;
     T *query, *out;  // [tile][parent][entry][lane]
-
-    static TeamScratch take(const Plan& plan, Arena::Frame& frame) {
-      const int64_t size = plan.group_tiles * plan.tile_votes();
-      return {PackedGroup<T, NV>::take(plan, frame), PartialSums<T, NV>::take(plan, frame), frame.take<T>(size),
-              frame.take<T>(size)};
-    }
   };
 
-  void route(const TeamScratch& scratch, Slot& slot, const Team& team, const Group& group, T* out, T* sums, T* masses) {
-    const Range own = plan_.own_slots(team);
-    scratch.packed.fill(plan_, group, own);
+  void take() {
+    for (int i = 0; i < plan_.num_homes(); i++) {
+      const int64_t size = plan_.group_tiles * plan_.tile_votes();
+      homes_.push_back({PackedGroup<T, NV>::take(plan_, frame_), PartialSums<T, NV>::take(plan_, pieces_, frame_),
+                        frame_.take<T>(size), frame_.take<T>(size)});
+    }
+    for (int i = 0; i < plan_.threads; i++) slots_.push_back(Slot::take(plan_, frame_));
+  }
+
+  void route(const Home& scratch, const Hands& hands, const Group& group, T* out, T* sums, T* masses) {
     for (int64_t t = 0; t < plan_.options.iterations; t++) {
-      scratch.partial.clear(plan_, group, team.rank);
-      for (int64_t n = own.first; n < own.last; n += Plan::slot_block) {
-        const Range block{n, std::min(own.last, n + Plan::slot_block)};
-        for (int64_t tile = 0; tile < group.tiles; tile++) {
-          if (t == 0)
-            add_uniform(scratch, slot, team, block, tile);
-          else
-            add_routed(scratch, slot, team, t, block, tile);
+      plan_.share_slots(hands, [&](int64_t piece, int who, const Range& own) {
+        if (t == 0) scratch.packed.fill(plan_, group, own);
+        scratch.partial.clear(plan_, group, piece);
+        for (int64_t n = own.first; n < own.last; n += Plan::slot_block) {
+          const Range block{n, std::min(own.last, n + Plan::slot_block)};
+          for (int64_t tile = 0; tile < group.tiles; tile++) {
+            if (t == 0)
+              add_uniform(scratch, slots_[who], piece, block, tile);
+            else
+              add_routed(scratch, slots_[who], piece, t, block, tile);
+          }
         }
-      }
-      team.barrier();
-      for (int64_t tile = team.rank; tile < group.tiles; tile += team.size)
-        finish_iteration(scratch, team, group, tile, t, out, sums, masses);
-      team.barrier();
+      });
+      plan_.share_tiles(hands, group,
+                        [&](int, int64_t tile) { finish_iteration(scratch, group, tile, t, out, sums, masses); });
     }
   }
 
   // First iteration: every parent has the same share, so the sums are one plain product over slots and entries.
-  void add_uniform(const TeamScratch& scratch, Slot& slot, const Team& team, const Range& block, int64_t tile) {
+  void add_uniform(const Home& scratch, const Slot& slot, int64_t piece, const Range& block, int64_t tile) {
     const T* weights[Plan::slot_block];
-    T* const sums = scratch.partial.sum(plan_, team.rank, tile);
-    T* const masses = scratch.partial.mass(plan_, team.rank, tile);
+    T* const sums = scratch.partial.sum(plan_, piece, tile);
+    T* const masses = scratch.partial.mass(plan_, piece, tile);
     for (int64_t n = block.first; n < block.last; n++) {
       const T* factor = scratch.packed.factor(plan_, tile, n);
       const T* pose = scratch.packed.pose(plan_, tile, n);
@@ -114,20 +112,19 @@ class SoftmaxForward {
   }
 
   // Later iterations: votes of a slot, their couplings, their share of the sums.
-  void add_routed(const TeamScratch& scratch, Slot& slot, const Team& team, int64_t t, const Range& block,
-                  int64_t tile) {
+  void add_routed(const Home& scratch, const Slot& slot, int64_t piece, int64_t t, const Range& block, int64_t tile) {
     for (int64_t n = block.first; n < block.last; n++) {
       couple(scratch, slot, t, n, tile);
       add_weighted<T, NV>(plan_.shape.parents, plan_.shape.vote_size(), slot.couplings, slot.votes,
-                          scratch.partial.sum(plan_, team.rank, tile));
+                          scratch.partial.sum(plan_, piece, tile));
       if (!plan_.update.uses_mass()) continue;
-      T* const masses = scratch.partial.mass(plan_, team.rank, tile);
+      T* const masses = scratch.partial.mass(plan_, piece, tile);
       for (int64_t i = 0; i < plan_.tile_parents(); i++) masses[i] += slot.couplings[i];
     }
   }
 
   // Votes and couplings of one slot of one tile.
-  void couple(const TeamScratch& scratch, Slot& slot, int64_t t, int64_t n, int64_t tile) {
+  void couple(const Home& scratch, const Slot& slot, int64_t t, int64_t n, int64_t tile) {
     if (plan_.has_base()) plan_.fill_base(n, slot.base);
     plan_.kernels.votes(plan_.shape, scratch.packed.pose(plan_, tile, n), plan_.weight_of(n), slot.base,
                         scratch.query + tile * plan_.tile_votes(), nullptr, slot.votes, slot.couplings, nullptr);
@@ -144,10 +141,9 @@ class SoftmaxForward {
         couplings[j * lanes + lane] = plan_.competition.uniform_share(j) * factors[lane];
   }
 
-  // Adds up the team's sums of one tile, saves them, and makes the next query or the output of them.
-  void finish_iteration(const TeamScratch& scratch, const Team& team, const Group& group, int64_t tile, int64_t t,
-                        T* out, T* sums, T* masses) {
-    scratch.partial.reduce(plan_, team, tile);
+  // Adds up the sums of one tile, saves them, and makes the next query or the output of them.
+  void finish_iteration(const Home& scratch, const Group& group, int64_t tile, int64_t t, T* out, T* sums, T* masses) {
+    scratch.partial.reduce(plan_, tile);
     T* const sum = scratch.partial.sum(plan_, 0, tile);
     T* const mass = scratch.partial.mass(plan_, 0, tile);
     T* const query = scratch.query + tile * plan_.tile_votes();
@@ -174,7 +170,7 @@ class SoftmaxForward {
     }
   }
 
-  void restore_query(const TeamScratch& scratch, const Group& group, int64_t tile, int64_t iteration, const T* sums,
+  void restore_query(const Home& scratch, const Group& group, int64_t tile, int64_t iteration, const T* sums,
                      const T* masses) {
     const int64_t size = plan_.shape.votes_size(), parents = plan_.shape.parents;
     T* const sum = scratch.partial.sum(plan_, 0, tile);
@@ -198,6 +194,10 @@ class SoftmaxForward {
   }
 
   const Plan& plan_;
+  const int64_t pieces_, blocks_;
+  Arena::Frame frame_;
+  std::vector<Home> homes_;
+  std::vector<Slot> slots_;  // one for each worker
 };
 
 }  // namespace torchcaps

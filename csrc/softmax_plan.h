@@ -2,16 +2,16 @@
 //
 // A group of tiles is routed from start to end before the next one begins, so scratch memory does not grow
 // with the batch. Work is split in one of two ways:
-//   - by slots: all threads form one team, each owns a range of slots, partial sums meet at barriers; where every
-//     slot has weights of its own, a thread then owns the gradients of these weights too;
-//   - by samples: every thread is a team of its own and owns a range of examples.
-// Either way each number is produced by one thread or summed in a fixed order, so results repeat bit for bit.
+//   - by slots: the whole crew works on a group, each piece of the slots collects sums of its own, and these are added up
+//     after every pass; where every slot has weights of its own, a piece owns the gradients of these weights too;
+//   - by samples: a worker takes a block of examples and goes through all of its groups by itself.
+// The cut depends on the problem alone, each number is found by one worker or summed in a fixed order, so results repeat
+// bit for bit with any number of threads.
 #pragma once
-#include <omp.h>
-
 #include <algorithm>
 
 #include "abi.h"
+#include "crew.h"
 #include "scratch.h"
 #include "softmax_kernels.h"
 #include "softmax_options.h"
@@ -20,25 +20,6 @@
 #include "votes.h"
 
 namespace torchcaps {
-
-struct Range {
-  int64_t first, last;
-  int64_t size() const { return last - first; }
-};
-
-// Part `rank` of `count` things cut into `parts` nearly equal ranges.
-inline Range part_of(int64_t count, int64_t rank, int64_t parts) {
-  return {count * rank / parts, count * (rank + 1) / parts};
-}
-
-// The threads that share the slots of one group, seen by one of them.
-struct Team {
-  int rank, size;
-  void barrier() const {
-    if (size == 1) return;
-#pragma omp barrier
-  }
-};
 
 // The tiles that are routed together: samples [first, last), `tiles` of them lane by lane.
 struct Group {
@@ -50,7 +31,8 @@ class SoftmaxPlan {
  public:
   static constexpr int lanes = Lanes<T, NV>::count;
   static constexpr int64_t slot_block = 8;                          // slots that visit a tile in a row
-  static constexpr int64_t coefficient_bytes = int64_t(24) << 20;   // of all teams, in the backward pass
+  static constexpr int64_t coefficient_bytes = int64_t(24) << 20;   // of a group, in the backward pass
+  static constexpr int64_t num_groups = 4;                          // that share these, where each worker has its own
   static constexpr int64_t largest_group = 8;
   static constexpr int64_t largest_shared_weight = int64_t(8) << 20;
 
@@ -69,10 +51,10 @@ class SoftmaxPlan {
     require(!options.amend || votes.activations);
     const int64_t tiles = (samples + lanes - 1) / lanes;
     const int64_t weight_bytes = votes.transforms * shape.weight_size() * int64_t(sizeof(T));
-    const bool own_weights = !votes.transform && !votes.child && votes.slots >= 8 * slot_block * threads;
-    splits_slots = own_weights || votes.examples < threads || tiles < 4 * threads || weight_bytes > largest_shared_weight;
-    const int64_t per_tile =
-        num_teams() * 2 * (options.iterations - 1) * votes.slots * votes.parents * lanes * int64_t(sizeof(T)) + 1;
+    const bool own_weights = !votes.transform && !votes.child && votes.slots >= 16 * slot_block;
+    splits_slots = own_weights || votes.examples < 2 || tiles < 8 || weight_bytes > largest_shared_weight;
+    const int64_t per_tile = (splits_slots ? 1 : num_groups) * 2 * (options.iterations - 1) * votes.slots *
+                                 votes.parents * lanes * int64_t(sizeof(T)) + 1;
     group_tiles = std::max<int64_t>(1, std::min({tiles, largest_group, coefficient_bytes / per_tile}));
   }
 
@@ -93,22 +75,59 @@ class SoftmaxPlan {
   int64_t tile_parents() const { return shape.parents * lanes; }
   int64_t tile_poses() const { return shape.pose_size() * lanes; }
 
-  int64_t num_teams() const { return splits_slots ? 1 : threads; }
-  int64_t team_size() const { return splits_slots ? threads : 1; }
-
-  // Runs body(team number, team, group) for every group, from inside a parallel region.
-  template <class Body>
-  void for_each_group(Body&& body) const {
-    const int thread = omp_get_thread_num(), present = omp_get_num_threads();
-    const Team team = splits_slots ? Team{thread, present} : Team{0, 1};
-    const Range own = splits_slots ? Range{0, samples} : own_samples(thread, present);
-    for (int64_t first = own.first; first < own.last; first += group_tiles * lanes) {
-      const int64_t last = std::min(own.last, first + group_tiles * lanes);
-      body(splits_slots ? 0 : thread, team, Group{first, last, (last - first + lanes - 1) / lanes});
-    }
+  // The pieces of the slots, where each collects this much beside its sums.
+  int64_t num_pieces(int64_t collected) const {
+    if (!splits_slots) return 1;
+    const int64_t sums = group_tiles * (tile_votes() + tile_parents()) * int64_t(sizeof(T));
+    return std::min(pieces_for(samples * votes.slots * shape.votes_size(), sums + collected), slot_blocks());
   }
 
-  Range own_slots(const Team& team) const { return part_of(votes.slots, team.rank, team.size); }
+  // The blocks of examples that are worked on by themselves: as many as fill their tiles nearly as well as all examples
+  // together, and no more than what each of them collects is worth.
+  int64_t num_blocks(int64_t collected) const {
+    const int64_t tiles = (samples + lanes - 1) / lanes;
+    int64_t blocks = std::min(votes.examples, pieces_for(samples * votes.slots * shape.votes_size(), collected));
+    for (; blocks > 2; blocks--) {
+      int64_t needed = 0;
+      for (int64_t block = 0; block < blocks; block++)
+        needed += (part_of(votes.examples, block, blocks).size() * votes.windows + lanes - 1) / lanes;
+      if (32 * needed <= 33 * tiles) break;
+    }
+    return blocks;
+  }
+
+  // Calls body(hands, group, part, home) for every group: `part` numbers the block it belongs to, `home` the memory of
+  // the worker.
+  template <class Body>
+  void for_each_group(Crew& crew, int64_t pieces, int64_t blocks, Body&& body) const {
+    const auto cover = [&](const Hands& hands, const Range& own, int64_t part) {
+      for (int64_t first = own.first; first < own.last; first += group_tiles * lanes) {
+        const int64_t last = std::min(own.last, first + group_tiles * lanes);
+        body(hands, Group{first, last, (last - first + lanes - 1) / lanes}, part, hands.worker);
+      }
+    };
+    if (splits_slots) return cover(Hands{&crew, 0, pieces}, {0, samples}, 0);
+    crew.run(blocks, [&](int64_t block, int worker) {
+      const Range examples = part_of(votes.examples, block, blocks);
+      cover(Hands{&crew, worker, 1}, {examples.first * votes.windows, examples.last * votes.windows}, block);
+    });
+  }
+  int num_homes() const { return splits_slots ? 1 : threads; }
+
+  // Calls body(piece, worker, slots) for the pieces of the slots.
+  template <class Body>
+  void share_slots(const Hands& hands, Body&& body) const {
+    hands.share(slot_blocks(), [&](int64_t piece, int who, const Range& blocks) {
+      body(piece, who, Range{blocks.first * slot_block, std::min(blocks.last * slot_block, votes.slots)});
+    });
+  }
+  // Calls body(worker, tile) for the tiles of a group.
+  template <class Body>
+  void share_tiles(const Hands& hands, const Group& group, Body&& body) const {
+    hands.share(group.tiles, [&](int64_t, int who, const Range& tiles) {
+      for (int64_t tile = tiles.first; tile < tiles.last; tile++) body(who, tile);
+    });
+  }
 
   const T* weight_of(int64_t slot) const { return votes.weight + votes.transform_at(slot) * shape.weight_size(); }
   bool has_base() const { return votes.bias || votes.offset; }
@@ -166,10 +185,7 @@ class SoftmaxPlan {
   }
 
  private:
-  Range own_samples(int thread, int present) const {
-    const Range examples = part_of(votes.examples, thread, present);
-    return {examples.first * votes.windows, examples.last * votes.windows};
-  }
+  int64_t slot_blocks() const { return (votes.slots + slot_block - 1) / slot_block; }
 };
 
 // Poses and factors of all slots of a group.
@@ -196,31 +212,32 @@ struct PackedGroup {
   }
 };
 
-// Sums (and masses) that each member of a team collects and that are then added up.
+// Sums (and masses) that each piece of the slots collects and that are then added up.
 template <class T, int NV>
 struct PartialSums {
   using Plan = SoftmaxPlan<T, NV>;
   T *sums, *masses;
+  int64_t pieces;
 
-  static PartialSums take(const Plan& plan, Arena::Frame& frame) {
-    const int64_t count = plan.team_size() * plan.group_tiles;
-    return {frame.take<T>(count * plan.tile_votes()), frame.take<T>(count * plan.tile_parents())};
+  static PartialSums take(const Plan& plan, int64_t pieces, Arena::Frame& frame) {
+    const int64_t count = pieces * plan.group_tiles;
+    return {frame.take<T>(count * plan.tile_votes()), frame.take<T>(count * plan.tile_parents()), pieces};
   }
-  T* sum(const Plan& plan, int64_t rank, int64_t tile) const {
-    return sums + (rank * plan.group_tiles + tile) * plan.tile_votes();
+  T* sum(const Plan& plan, int64_t piece, int64_t tile) const {
+    return sums + (piece * plan.group_tiles + tile) * plan.tile_votes();
   }
-  T* mass(const Plan& plan, int64_t rank, int64_t tile) const {
-    return masses + (rank * plan.group_tiles + tile) * plan.tile_parents();
+  T* mass(const Plan& plan, int64_t piece, int64_t tile) const {
+    return masses + (piece * plan.group_tiles + tile) * plan.tile_parents();
   }
-  void clear(const Plan& plan, const Group& group, int64_t rank) const {
-    std::fill_n(sum(plan, rank, 0), group.tiles * plan.tile_votes(), T(0));
-    std::fill_n(mass(plan, rank, 0), group.tiles * plan.tile_parents(), T(0));
+  void clear(const Plan& plan, const Group& group, int64_t piece) const {
+    std::fill_n(sum(plan, piece, 0), group.tiles * plan.tile_votes(), T(0));
+    std::fill_n(mass(plan, piece, 0), group.tiles * plan.tile_parents(), T(0));
   }
-  // Adds up what the team collected for one tile, in the order of the ranks, into the part of rank 0.
-  void reduce(const Plan& plan, const Team& team, int64_t tile) const {
-    for (int64_t rank = 1; rank < team.size; rank++) {
-      add(plan.tile_votes(), sum(plan, rank, tile), sum(plan, 0, tile));
-      add(plan.tile_parents(), mass(plan, rank, tile), mass(plan, 0, tile));
+  // Adds up what was collected for one tile, in the order of the pieces, into the place of the first.
+  void reduce(const Plan& plan, int64_t tile) const {
+    for (int64_t piece = 1; piece < pieces; piece++) {
+      add(plan.tile_votes(), sum(plan, piece, tile), sum(plan, 0, tile));
+      add(plan.tile_parents(), mass(plan, piece, tile), mass(plan, 0, tile));
     }
   }
 

@@ -18,7 +18,7 @@
 
 namespace torchcaps {
 
-// One tile of samples at a time, each thread with examples of its own.
+// One tile of samples at a time; in the backward pass each block of examples collects gradients of its own.
 template <class T, int NV>
 class SoftmaxShared {
   using Plan = SoftmaxPlan<T, NV>;
@@ -34,12 +34,11 @@ class SoftmaxShared {
         inner_(plan.shape.inner),
         outer_(plan.shape.outer) {}
 
-  // Where a slot is one of few, or samples are too few to be shared among the threads, nothing is gained.
+  // Where a slot is one of few, or samples do not fill tiles, nothing is gained.
   bool takes() const {
     const Votes<T>& votes = plan_.votes;
     return votes.transforms == 1 && votes.rows == 1 && !votes.bias && !votes.offset &&
-           plan_.options.algorithm != kmeans_euclidean && votes.slots >= 8 && votes.examples >= plan_.threads &&
-           plan_.samples >= 2 * lanes * plan_.threads;
+           plan_.options.algorithm != kmeans_euclidean && votes.slots >= 8 && plan_.samples >= 4 * lanes;
   }
 
   // As SoftmaxForward::run.
@@ -47,8 +46,14 @@ class SoftmaxShared {
     Arena::Frame frame;
     std::vector<Scratch> workers;
     for (int i = 0; i < plan_.threads; i++) workers.push_back(Scratch::take(*this, frame, false));
-#pragma omp parallel num_threads(plan_.threads)
-    for_each_tile([&](const Group& tile) { route(workers[omp_get_thread_num()], tile, out, sums); });
+    const int64_t tiles = (plan_.samples + lanes - 1) / lanes, blocks = std::min(tiles, 2 * most_pieces);
+    Crew::work(plan_.threads, [&](Crew& crew) {
+      crew.run(blocks, [&](int64_t block, int who) {
+        const Range own = part_of(tiles, block, blocks);
+        for_each_tile({own.first * lanes, std::min(own.last * lanes, plan_.samples)},
+                      [&](const Group& tile) { route(workers[who], tile, out, sums); });
+      });
+    });
   }
 
   // As SoftmaxBackward::run.
@@ -56,21 +61,27 @@ class SoftmaxShared {
     Arena::Frame frame;
     std::vector<Scratch> workers;
     for (int i = 0; i < plan_.threads; i++) workers.push_back(Scratch::take(*this, frame, true));
-    const int64_t num_children = plan_.votes.examples * plan_.votes.children;
-    if (gradients.poses) std::fill_n(gradients.poses, num_children * inner_, T(0));
-    if (gradients.activations) std::fill_n(gradients.activations, num_children, T(0));
-    int present = 1;  // OpenMP may give fewer threads than asked for
-#pragma omp parallel num_threads(plan_.threads)
-    {
-      if (omp_get_thread_num() == 0) present = omp_get_num_threads();
-      Scratch& worker = workers[omp_get_thread_num()];
-      std::fill_n(worker.grad_weight, num_weights(), T(0));
-      for_each_tile([&](const Group& tile) { differentiate(worker, tile, sums, grad_out, gradients); });
-    }
+    std::vector<T*> parts(plan_.num_blocks(num_weights() * int64_t(sizeof(T))));
+    for (T*& part : parts) part = frame.take<T>(num_weights());
+    const int64_t blocks = int64_t(parts.size());
+    Crew::work(plan_.threads, [&](Crew& crew) {
+      crew.run(blocks, [&](int64_t block, int who) {
+        const Range own = part_of(plan_.votes.examples, block, blocks);
+        const auto clear = [&](T* target, int64_t count) {
+          if (target) std::fill_n(target + own.first * count, own.size() * count, T(0));
+        };
+        clear(gradients.poses, plan_.votes.children * inner_);
+        clear(gradients.activations, plan_.votes.children);
+        std::fill_n(parts[block], num_weights(), T(0));
+        workers[who].grad_weight = parts[block];
+        for_each_tile({own.first * plan_.votes.windows, own.last * plan_.votes.windows},
+                      [&](const Group& tile) { differentiate(workers[who], tile, sums, grad_out, gradients); });
+      });
+    });
     if (!gradients.weight) return;
-    std::copy_n(workers[0].grad_weight, num_weights(), gradients.weight);
-    for (int i = 1; i < present; i++)
-      for (int64_t w = 0; w < num_weights(); w++) gradients.weight[w] += workers[i].grad_weight[w];
+    std::copy_n(parts[0], num_weights(), gradients.weight);
+    for (int64_t block = 1; block < blocks; block++)
+      for (int64_t w = 0; w < num_weights(); w++) gradients.weight[w] += parts[block][w];
   }
 
  private:
@@ -86,7 +97,8 @@ class SoftmaxShared {
     T *couplings, *slopes;                           // [slot at once][parent][lane]
     T *sums, *queries, *grad_sum, *grad_previous, *grad_query, *step, *centre;
     T *projected_gradient, *grad_projected;          // P and d Q
-    T *pose_gradients, *grad_factors, *turned, *row, *grad_weight;
+    T *pose_gradients, *grad_factors, *turned, *row;
+    T *grad_weight;                                  // of the block of examples at hand
 
     static Scratch take(const SoftmaxShared& self, Arena::Frame& frame, bool with_gradients) {
       const int64_t slots = self.plan_.votes.slots, votes = self.votes_size(), vectors = self.vectors_size();
@@ -116,16 +128,14 @@ class SoftmaxShared {
               frame.take<T>(one * slots * lanes),
               frame.zeros<T>(one * lanes * self.padded_outer()),
               frame.take<T>(one * lanes * self.inner_),
-              frame.take<T>(one * self.num_weights())};
+              nullptr};
     }
   };
 
   template <class Body>
-  void for_each_tile(Body&& body) const {
-    const Range examples = part_of(plan_.votes.examples, omp_get_thread_num(), omp_get_num_threads());
-    const int64_t windows = plan_.votes.windows, last = examples.last * windows;
-    for (int64_t first = examples.first * windows; first < last; first += lanes)
-      body(Group{first, std::min(last, first + lanes), 1});
+  void for_each_tile(const Range& samples, Body&& body) const {
+    for (int64_t first = samples.first; first < samples.last; first += lanes)
+      body(Group{first, std::min<int64_t>(samples.last, first + lanes), 1});
   }
 
   // body(first slot, constant count) for all slots.

@@ -20,6 +20,7 @@ FLOORS = {
     "checks": 0,
     "trust": 0,
     "storage": 0,
+    "pretrained": 1,
     "schedules": 1,
     "windows": 1,
     "capsules": 1,

@@ -88,3 +88,30 @@ def test_a_run_without_a_model_says_why(file, message, tmp_path):
     (tmp_path / file).write_text(json.dumps({}))
     with pytest.raises(ValueError, match=message):
         load(tmp_path)
+
+
+def test_an_answer_is_the_output_without_the_reconstruction():
+    predictor = Predictor(create_model("capsnet-small", image_shape=(1, 28, 28), num_classes=10))
+    whole, answer = predictor.run(raw(2)), predictor.answer(raw(2))
+    assert whole.reconstruction is not None
+    assert answer.reconstruction is None
+    assert torch.equal(whole.scores, answer.scores)
+    assert torch.equal(whole.poses, answer.poses)
+
+
+def test_texts_are_not_compiled(texts):
+    with pytest.raises(ValueError, match="only models of images are compiled, and this is one of a text"):
+        texts.compile()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of torch's own making
+def test_a_compiled_model_answers_one_image_and_leaves_batches_alone(monkeypatch):
+    predictor = Predictor(create_model("capsnet-small", image_shape=(1, 28, 28), num_classes=10))
+    expected = predictor.answer(raw(3))
+    predictor.compile()
+    sizes, compiled = [], predictor._answer_one
+    monkeypatch.setattr(predictor, "_answer_one", lambda images: sizes.append(len(images)) or compiled(images))
+    torch.testing.assert_close(predictor.answer(raw(3)[:1]).scores, expected.scores[:1])
+    assert torch.equal(predictor.answer(raw(3)).scores, expected.scores)
+    assert sizes == [1]

@@ -59,6 +59,21 @@ def latency(results: Path) -> str:
     return table(("model", "eager, ms", "fused, ms", "onnxruntime, ms"), rows, numeric_from=1)
 
 
+def neighbours(results: Path) -> str:
+    """One thread and two, alone and beside a busy process."""
+    rows: list[Cells] = []
+    path = results / "benchmarks" / "neighbour.json"
+    for row in read(path)["neighbour"] if path.exists() else ():
+        for name, found in row.get("calls", {}).items():
+            cells = [f"{1e3 * found['alone']['one']:.3g}"]
+            for where in ("alone", "beside"):
+                cells += [f"{1e3 * found[where]['several']:.3g}", f"{found[where]['ratio']:.2f}"]
+            cells.insert(3, f"{1e3 * found['beside']['one']:.3g}")
+            rows.append((row["name"], name.replace("_", " and "), *cells))
+    headings = ("what", "pass", "alone: one", "two", "ratio", "beside: one", "two", "ratio")
+    return table(headings, without_repeats(rows), numeric_from=2)
+
+
 def _benchmarks(results: Path) -> Iterator[dict[str, Any]]:
     for path in sorted(results.glob("benchmarks/*.json")):
         content = read(path)

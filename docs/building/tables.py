@@ -3,11 +3,12 @@
 from pathlib import Path
 
 from building.accuracy import routing_accuracy, trained_models
+from building.estimators import text_estimator
 from building.experiments import experiment_tables, reproducible
 from building.gains import matrix_gains, text_gains, vector_gains
 from building.operation import process_scaling, serving_load
 from building.recommend import interests, recommend_scaling
-from building.speed import latency, layers, routing_speed
+from building.speed import latency, layers, neighbours, routing_speed
 
 
 def write_tables(results: Path, folder: Path) -> None:
@@ -17,6 +18,7 @@ def write_tables(results: Path, folder: Path) -> None:
         "routing-accuracy": routing_accuracy(results),
         "layers": layers(results),
         "latency": latency(results),
+        "neighbour": neighbours(results),
         "models": trained_models(results),
         "serving-load": serving_load(results),
         "process-scaling": process_scaling(results),
@@ -25,6 +27,7 @@ def write_tables(results: Path, folder: Path) -> None:
         "vector-gains": vector_gains(results),
         "matrix-gains": matrix_gains(results),
         "text-gains": text_gains(results),
+        "text-estimator": text_estimator(results),
         "interests": interests(results),
         "recommend-scaling": recommend_scaling(results),
     }

@@ -1,12 +1,14 @@
 """From raw images or texts to answers: what the command line, the estimators and the services stand on."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from torchcaps.inputs import Preprocessing
 from torchcaps.inspection.words import Reason, why_no_reasons, word_reasons
 from torchcaps.models import Model, ModelOutput, load_model
 
@@ -29,6 +31,7 @@ class Predictor:
 
     def __init__(self, model: Model) -> None:
         self.model = model.eval()
+        self._answer_one: Callable[[Tensor], ModelOutput] | None = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model.name}, {len(self.labels)} classes: {', '.join(self.labels[:10])})"
@@ -61,18 +64,39 @@ class Predictor:
         task = self.model.task
         estimates = np.zeros((len(inputs), *task.estimate_shape), task.estimate_type)
         for where, part in self.model.preprocessing.parts(inputs, batch_size):
-            found = task.estimate(self.run(part, crops=crops))
+            found = task.estimate(self.answer(part, crops=crops))
             estimates[where] = (found.float() if found.is_floating_point() else found).cpu().numpy()
         return estimates
 
-    @torch.inference_mode()
     def run(self, inputs: Any, /, *, crops: int = 1) -> ModelOutput:
         """The model's own output for one batch of raw inputs; scores are averaged over crops."""
+        return self._ask(self.model, inputs, crops)
+
+    def answer(self, inputs: Any, /, *, crops: int = 1) -> ModelOutput:
+        """The same without the reconstruction, which takes a good part of the time of a small network."""
+        model = self.model.answer
+        if self._answer_one is not None and len(inputs) == 1 and crops == 1:
+            model = self._answer_one
+        return self._ask(model, inputs, crops)
+
+    def compile(self) -> None:
+        """Let torch.compile translate what answers one image; it takes seconds here, and a C++ compiler.
+
+        Batches stay as they are, so that nothing is compiled again for every number of images.
+        """
+        prepare = self.model.preprocessing
+        if not isinstance(prepare, Preprocessing):
+            raise ValueError(f"only models of images are compiled, and this is one of a {self.kind}")
+        self._answer_one = torch.compile(self.model.answer, dynamic=False)
+        self.answer(np.zeros((1, *prepare.image_size, prepare.channels), np.uint8))
+
+    @torch.inference_mode()
+    def _ask(self, model: Callable[[Tensor], ModelOutput], inputs: Any, crops: int) -> ModelOutput:
         prepare, device = self.model.preprocessing, next(self.model.parameters()).device
         if crops == 1:
-            return self.model(prepare(inputs).to(device))
+            return model(prepare(inputs).to(device))
         views = prepare.crops(inputs, crops).to(device)
-        scores = self.model(views.flatten(0, 1)).scores.unflatten(0, views.shape[:2])
+        scores = model(views.flatten(0, 1)).scores.unflatten(0, views.shape[:2])
         return ModelOutput(scores.mean(1))
 
     def explain(self, texts: Sequence[str], classes: Sequence[int | str] | None = None) -> list[list[Reason]]:

@@ -1,6 +1,7 @@
 """The benchmark: it counts right, refuses what is wrong, times what is right, and tells where figures come from."""
 
 import json
+import subprocess
 import sys
 from dataclasses import replace
 from functools import partial
@@ -9,7 +10,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from torchcaps.benchmark import MismatchError, latency, report, runner, timing
+from torchcaps.benchmark import MismatchError, latency, neighbour, report, runner, timing
 from torchcaps.benchmark.cases import Case, Rival, Sweep, make_cases, make_sweeps, own_cases, select
 from torchcaps.benchmark.latency import ModelCase
 from torchcaps.benchmark.memory import peak_bytes
@@ -371,3 +372,52 @@ def show(results) -> str:
     with console.capture() as captured:
         report.print_results(results, console)
     return captured.get()
+
+
+def test_a_neighbour_is_started_and_ended(monkeypatch):
+    """Its figures are those of one thread and of several, and nobody is left who computes."""
+    started = []
+    real = neighbour.subprocess.Popen
+    monkeypatch.setattr(neighbour.subprocess, "Popen", lambda *given: started.append(real(*given)) or started[-1])
+    monkeypatch.setattr(neighbour, "QUICK_WINDOW_SECONDS", 0.0)
+    before = torch.get_num_threads()
+    found = neighbour.measure_neighbour(replace(DENSE, variants=()), TINY)
+    assert list(found) == ["forward", "forward_backward"]
+    for figures in found.values():
+        for where in ("alone", "beside"):
+            times = figures[where]
+            assert times["ratio"] == pytest.approx(times["several"] / times["one"])
+    assert [process.returncode for process in started] == [-9, -9]
+    assert torch.get_num_threads() == before
+    with pytest.raises(KeyboardInterrupt), neighbour.neighbour():
+        raise KeyboardInterrupt
+    assert started[-1].returncode == -9
+
+
+def test_a_neighbour_does_not_outlive_who_started_it():
+    stranger = subprocess.run([sys.executable, "-c", neighbour.NEIGHBOUR, "1"], timeout=20)  # not the parent
+    assert stranger.returncode == 0
+
+
+def test_the_table_of_neighbours_marks_what_is_too_slow():
+    def times(ratio):
+        return {"one": 0.01, "several": 0.01 * ratio, "ratio": ratio}
+
+    calls = {"forward": {"threads": 2, "alone": times(0.5), "beside": times(1.26)}}
+    rows = [{"name": "digitcaps", "calls": calls}, {"name": "large", "failed": "no memory"}]
+    console = Console(record=True, width=120, color_system="truecolor", force_terminal=True)
+    console.print(report.neighbour_table({"bar": 1.25, "neighbour": rows}))
+    told = console.export_text(styles=True)
+    assert "\x1b[1;31m1.26" in told
+    assert "12.6" in told
+    assert "no memory" in told
+    assert report.failures({"neighbour": rows}) == ["no memory"]
+
+
+@pytest.mark.slow
+def test_neighbours_from_the_command_line(tmp_path, capsys):
+    out = tmp_path / "neighbour.json"
+    assert main(["benchmark", "--neighbour", "--quick", "--cases", "digitcaps", "--out", str(out)]) == 0
+    (row,) = json.loads(out.read_text())["neighbour"]
+    assert set(row["calls"]) == {"forward", "forward_backward"}
+    assert "alone and beside a busy process" in capsys.readouterr().out

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from building import accuracy, docstrings, experiments, gains, mathml, speed
+from building import accuracy, docstrings, estimators, experiments, gains, mathml, speed
 from building.markdown import NOTHING
 from building.tables import write_tables
 from torchcaps.experiments import find_experiment
@@ -86,10 +86,23 @@ def test_speed_has_rows_for_what_was_measured(tmp_path):
         gains.vector_gains,
         gains.matrix_gains,
         gains.text_gains,
+        estimators.text_estimator,
     ],
 )
 def test_without_results_there_is_a_sentence(table):
     assert table(EMPTY) == NOTHING
+
+
+def test_the_text_estimator_stands_beside_the_better_rival(tmp_path):
+    found = {
+        "set": "mr",
+        "texts": 5000,
+        "capsules": {"accuracies": [0.76, 0.77], "mean": 0.765},
+        "tf-idf": [{"C": 1.0, "accuracies": [0.72, 0.73]}, {"C": 10.0, "accuracies": [0.77]}],
+        "points ahead": {"C = 1": 4.0, "C = 10": -0.5},
+    }
+    write(tmp_path / "text-estimator" / "mr.json", found)
+    assert rows(estimators.text_estimator(tmp_path)) == [["mr", "5,000", "76.5 (0.7)", "72.5 (0.7)", "77.0", "-0.5"]]
 
 
 def run_config(routing: str | None, seed: int = 0, **more) -> dict:

@@ -123,3 +123,16 @@ def test_options_of_training_are_heeded():
     for wrong in ({"epochs": 0}, {"batch_size": 0}):
         with pytest.raises(ValueError, match="must be at least 1, got 0"):
             classifier(**wrong).fit(TEXTS, LABELS * 6)
+
+
+def test_chinese_is_cut_into_characters_unless_there_are_vectors_or_it_is_told_otherwise():
+    texts = ["好看的电影", "难看的电影"] * 4
+    fitted = classifier(epochs=1).fit(texts, [0, 1] * 4)
+    assert fitted.model_.preprocessing.tokeniser == "characters"
+    pytest.importorskip("rjieba")
+    assert classifier(epochs=1, tokeniser="chinese").fit(texts, [0, 1] * 4).model_.preprocessing.tokeniser == "chinese"
+
+
+def test_fewer_steps_where_words_are_counted(monkeypatch):
+    config = classifier(epochs=None, batch_size=None).fit(TEXTS, LABELS * 6)._training_config(np.array(TEXTS * 100))
+    assert (config.batch_size, config.epochs) == (64, 2)

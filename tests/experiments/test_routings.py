@@ -51,7 +51,7 @@ def test_choices_do_not_see_test_digits():
         assert row.config.num_test == 0
         held_out = row.config.validation * row.config.num_train
         assert round(held_out) == 5000
-        assert row.config.num_train - round(held_out) == 1000
+        assert row.config.num_train - round(held_out) == 10_000
     assert set(routings.CHOSEN_RATES) <= set(routing_names())
     assert set(routings.CHOSEN_RATES.values()) <= set(routings.RATES)
 

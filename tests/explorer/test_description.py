@@ -12,7 +12,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from starlette.testclient import TestClient
 
-from support.services import small_predictors, small_recommender
+from support.services import model_on_encoder, small_predictors, small_recommender
 from torchcaps.explorer import Explorer, create_app
 from torchcaps.predictor import Predictor
 from torchcaps.service import Limits
@@ -27,9 +27,10 @@ CHECKS = [
 OPERATIONS = [
     *(("GET", f"/api/{name}") for name in ("models", "roles", "examples", "turn", "items", "health")),
     *(("POST", f"/api/{name}") for name in ("predict", "explain", "trace", "reconstruct", "poses", "attack")),
-    *(("POST", f"/api/{name}") for name in ("recommend", "interests")),
+    *(("POST", f"/api/{name}") for name in ("recommend", "interests", "match")),
 ]
 MODELS = {"/api/turn": "matrix", **dict.fromkeys(("/api/items", "/api/recommend", "/api/interests"), "people")}
+MODELS["/api/match"] = "sentences"
 SETTINGS = hypothesis.settings(
     max_examples=30,
     deadline=None,
@@ -41,8 +42,10 @@ SETTINGS = hypothesis.settings(
 
 
 @pytest.fixture(scope="module")
-def client():
-    explorer = Explorer(small_predictors() | {"people": Predictor(small_recommender())})
+def client(tmp_path_factory):
+    sentences = model_on_encoder(tmp_path_factory.mktemp("encoder"))
+    more = {"people": Predictor(small_recommender()), "sentences": Predictor(sentences)}
+    explorer = Explorer(small_predictors() | more)
     with TestClient(create_app(explorer, limits=Limits(seconds=60))) as client:  # machines may be busy
         yield client
 
@@ -82,7 +85,7 @@ def test_right_requests_made_up_from_the_description(description, client, method
         if path == "/api/turn":
             case.query["toy"] = case.query["toy"] % 2 * 20  # the second is not there; each is rendered
         if isinstance(case.body, dict):  # what cannot be made up: a model that is there, items of it, a picture
-            case.body["model"] = "english" if case.body.get("text") else MODELS.get(path, "capsules")
+            case.body["model"] = MODELS.get(path, "english" if case.body.get("text") else "capsules")
             case.body |= (
                 {"items": [f"item-{len(item)}" for item in case.body["items"]]} if case.body.get("items") else {}
             )

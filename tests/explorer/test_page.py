@@ -14,7 +14,7 @@ import uvicorn
 from PIL import Image, ImageDraw
 
 import torchcaps.explorer
-from support.services import CHINESE, TEXTS, small_recommender, text_model, toy_model
+from support.services import CHINESE, model_on_encoder, small_recommender, text_model, toy_model
 from torchcaps import load
 from torchcaps.explorer import Explorer, create_app
 from torchcaps.models import create_model
@@ -47,13 +47,13 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def address(browser) -> Iterator[str]:
+def address(browser, tmp_path_factory) -> Iterator[str]:
     """Of a server on a free port."""
     torch.manual_seed(0)
     models = {
         "cnn": create_model("cnn-small", image_shape=(1, 28, 28), num_classes=10),
         "toys": toy_model(),
-        "english": text_model("text-capsule-a", TEXTS, "words"),
+        "english": model_on_encoder(tmp_path_factory.mktemp("encoder")),
         "chinese": text_model("text-capsule-a", CHINESE, "characters"),
         "people": small_recommender(),
     }
@@ -367,8 +367,8 @@ def test_the_dial_turns_a_toy_and_its_needle(visit):
 
 def test_texts_in_two_languages(visit):
     page = visit("#view=text")
-    page.fill("#sentence", "a fine film, badly made")
-    expect(page.locator(".word-text")).to_have_text(["a", "fine", "film", ",", "badly", "made"])
+    page.fill("#sentence", "a good film, badly made")
+    expect(page.locator(".word-text")).to_have_text(["a", "good", "film", ",", "badly", "made"])
     expect(page.locator("#text-activations li")).to_have_count(2)
     values = [float(text.replace(MINUS, "-")) for text in page.locator(".word-value").all_inner_texts()]
     length = float(re.search(r"\((\d\.\d+) in all\)", page.locator("#words-note").inner_text())[1])
@@ -382,6 +382,22 @@ def test_texts_in_two_languages(visit):
     expect(page.locator(".word-text")).to_have_text(list("好看的电影"))
     page.fill("#sentence", " ")
     expect(page.locator("#words")).to_have_text("Type something.")
+
+
+def test_parts_of_two_texts_match_on_an_encoder(visit):
+    page = visit("#view=text&text-model=chinese")
+    expect(page.locator("#matching")).to_be_hidden()  # this one has no encoder
+    page.check("input[value=english]")
+    page.fill("#sentence", "a good film , it is fun")
+    expect(page.locator("#matches")).to_have_text("Type another text.")
+    page.fill("#other-sentence", "this movie was not bad")
+    expect(page.locator("#matches strong")).to_contain_text(re.compile(r"Similarity \d\.\d\d"))
+    rows = page.locator(".matches tbody tr")
+    told = " ".join(rows.locator("td:nth-child(2)").all_inner_texts()).split()
+    assert set(told) & {"this", "movie", "was", "not", "bad"}
+    assert state(page)["other"] == "this movie was not bad"
+    page.select_option("#language", "zh")
+    expect(page.locator("#matches strong")).to_contain_text("相似度")
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

@@ -141,7 +141,7 @@ def test_a_folder_does_not_make_code_of_its_own_run(tmp_path, monkeypatch):
     ("options", "message"),
     [
         ({"backbone": "resnet-21"}, "did you mean 'resnet"),
-        ({"backbone": "no/such/folder/at/all"}, "no image network of transformers at"),
+        ({"backbone": "no/such/folder/at/all"}, "the image network no/such/folder/at/all cannot be read"),
         ({"backbone": "torch.nn:Missing"}, "no backbone at"),
         ({"backbone": torch.nn.Flatten()}, "must give feature maps"),
         ({"backbone": torch.nn.Identity(), "backbone_options": {"a": 1}}, "a module has its own"),

@@ -9,6 +9,7 @@ import torch
 
 import torchcaps
 from support.encoders import save_encoder
+from torchcaps.cli import main
 from torchcaps.data import TextSet
 from torchcaps.data.text import TextOptions
 from torchcaps.estimators import CapsuleTextClassifier
@@ -154,7 +155,7 @@ def test_several_labels_at_once_and_the_estimator(folder):
 
 @pytest.mark.slow  # the exporter takes its time
 @pytest.mark.parametrize("fine_tune", [False, True])
-def test_an_exported_file_holds_the_encoder(fine_tune, folder, tmp_path):
+def test_an_exported_file_holds_the_encoder(fine_tune, folder, tmp_path, capsys):
     model = new_model("text-capsules", folder, fine_tune=fine_tune)
     model.preprocessing = replace(model.preprocessing, max_length=40)  # two parts
     done = export_model(model, tmp_path / "model.onnx")
@@ -164,6 +165,11 @@ def test_an_exported_file_holds_the_encoder(fine_tune, folder, tmp_path):
     found = load_onnx(tmp_path / "model.onnx")(tokens.numpy())[1]
     np.testing.assert_allclose(found, model(tokens).scores.detach().numpy(), rtol=2e-3, atol=1e-4)
     assert not any(name.startswith("encoder.transformer") for name in model.state_dict()) or fine_tune
+    model.save_pretrained(tmp_path / "saved")
+    assert main(["export", str(tmp_path / "saved"), "--out", str(tmp_path / "again.onnx")]) == 0
+    told = capsys.readouterr().out
+    assert "tokenizer of the encoder inside the file, max_length 40" in told
+    assert len(told) < 1000
 
 
 def test_the_service_answers_and_explains(folder):

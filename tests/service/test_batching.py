@@ -146,15 +146,15 @@ def test_two_that_take_turns_come_together(service, monkeypatch):
 
 def hold(service, monkeypatch, begun: Event | None = None) -> Event:
     """Let every prediction of the CNN wait until the event is set; `begun` is set when one does."""
-    going_on, run = Event(), service.predictors["cnn"].run
+    going_on, answer = Event(), service.predictors["cnn"].answer
 
-    def wait_and_run(inputs):
+    def wait_and_answer(inputs):
         if begun is not None:
             begun.set()
         assert going_on.wait(20)
-        return run(inputs)
+        return answer(inputs)
 
-    monkeypatch.setattr(service.predictors["cnn"], "run", wait_and_run)
+    monkeypatch.setattr(service.predictors["cnn"], "answer", wait_and_answer)
     return going_on
 
 
@@ -200,7 +200,7 @@ def test_a_failure_of_the_model_is_told_to_everybody(service, monkeypatch):
     def fail(inputs):
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(service.predictors["cnn"], "run", fail)
+    monkeypatch.setattr(service.predictors["cnn"], "answer", fail)
 
     async def work(batcher):
         return await asyncio.gather(*map(batcher.predict, questions("cnn", 2)), return_exceptions=True)

@@ -1,5 +1,7 @@
 """Small models that nobody trained, for services."""
 
+from pathlib import Path
+
 import numpy as np
 import torch
 
@@ -21,6 +23,15 @@ def text_model(name: str, texts: tuple[str, ...], tokeniser: str, **options) -> 
     encoding = TextEncoding.of(texts, tokeniser=tokeniser, **options)
     model = create_model(name, num_tokens=encoding.num_tokens, num_classes=2, embedding_size=8)
     model.preprocessing, model.labels = encoding, ("negative", "positive")
+    return model
+
+
+def model_on_encoder(folder: Path, **options) -> Model:
+    """A model of texts on a tiny encoder, which is written into the folder."""
+    from support.encoders import save_encoder
+
+    model = create_model("text-capsules", encoder=save_encoder(folder), num_classes=2, **options)
+    model.labels = ("negative", "positive")
     return model
 
 

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 
 from support.encoders import save_encoder
+from torchcaps.models import create_model
 from torchcaps.text import CapsuleSentenceEncoder
 
 TEXTS = ["a very good film", "this movie was not bad , it is wonderful fun !", "un", "a sad dog , a cat", "good film"]
@@ -67,3 +69,17 @@ def test_wrong_questions_are_told(folder):
     for wrong in ({"routing": "none"}, {"matching": "none"}, {"width": 0.0}, {"whole": 2.0}, {"num_capsules": 0}):
         with pytest.raises(ValueError, match="must be"):
             CapsuleSentenceEncoder(folder, **wrong)
+
+
+def test_a_model_lends_its_encoder_fine_tuned_or_not(folder):
+    tuned = create_model("text-capsules", encoder=folder, num_classes=2, fine_tune=True).eval()
+    frozen = create_model("text-capsules", encoder=folder, num_classes=2)
+    expected = CapsuleSentenceEncoder(folder).similarity(*TEXTS[:2])
+    assert CapsuleSentenceEncoder(frozen).similarity(*TEXTS[:2]) == pytest.approx(expected, abs=1e-6)
+    assert CapsuleSentenceEncoder(tuned).similarity(*TEXTS[:2]) == pytest.approx(expected, abs=1e-6)
+    with torch.no_grad():
+        next(tuned.encoder.parameters()).mul_(-1)
+    assert CapsuleSentenceEncoder(tuned).similarity(*TEXTS[:2]) != pytest.approx(expected, abs=1e-3)
+    assert CapsuleSentenceEncoder(frozen, keep=True).keep
+    with pytest.raises(ValueError, match="this model has one of its own"):
+        CapsuleSentenceEncoder(tuned, keep=True)

@@ -10,6 +10,7 @@ from rich.table import Table
 from torchcaps.benchmark.verify import Check
 from torchcaps.routing.backend import REFERENCE
 
+PASSES = {"forward": "fwd", "forward_backward": "fwd+bwd"}
 AXES = {"batch_size": "batch", "num_children": "children", "num_parents": "parents"}
 
 
@@ -108,6 +109,31 @@ def model_table(models: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
+def neighbour_table(results: dict[str, Any]) -> Table:
+    """One thread and several, alone and beside a busy process."""
+    calls = [found for row in results["neighbour"] for found in row.get("calls", {}).values()]
+    several = str(calls[0]["threads"]) if calls else "several"
+    caption = f"ms; beside a busy process {several} threads may take {results['bar']:g} times as long as one"
+    title = f"One thread and {several}, alone and beside a busy process"
+    table = Table(title=title, caption=caption, box=box.SIMPLE_HEAD, padding=(0, 1))
+    table.add_column("", no_wrap=True)
+    for column in ("alone: 1", several, "ratio", "beside: 1", several, "ratio"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in results["neighbour"]:
+        for name, found in row.get("calls", {}).items():
+            cells = []
+            for where in ("alone", "beside"):
+                times = (_number(1e3 * found[where][key]) for key in ("one", "several"))
+                missed = where == "beside" and found[where]["ratio"] > results["bar"]
+                ratio = f"{found[where]['ratio']:.2f}"
+                cells += [*times, f"[bold red]{ratio}[/]" if missed else ratio]
+            label = f"{row['name']} {PASSES.get(name, '')}".rstrip()
+            table.add_row(label, *cells)
+        if "failed" in row:
+            table.add_row(row["name"], row["failed"])
+    return table
+
+
 def notes(results: dict[str, Any]) -> list[str]:
     """Shapes of the cases, and why a variant is missing."""
     lines = []
@@ -128,8 +154,9 @@ def notes(results: dict[str, Any]) -> list[str]:
 
 def failures(results: dict[str, Any]) -> list[str]:
     """What ended without figures."""
-    parts = [figures for case in results["cases"] for figures in case["allocators"].values()]
-    return [part["failed"] for part in (*parts, *results["models"], results["growth"]) if "failed" in part]
+    parts = [figures for case in results.get("cases", ()) for figures in case["allocators"].values()]
+    parts += [*results.get("models", ()), results.get("growth", {}), *results.get("neighbour", ())]
+    return [part["failed"] for part in parts if "failed" in part]
 
 
 def growth_table(sweeps: Sequence[dict[str, Any]]) -> Table:

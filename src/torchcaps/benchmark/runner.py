@@ -10,6 +10,7 @@ from typing import Any
 
 from torchcaps.benchmark.cases import QUICK_LOOK, QUICK_MODEL, Case, Sweep, make_cases, make_sweeps, own_cases, select
 from torchcaps.benchmark.latency import MODEL_CASES, ModelCase
+from torchcaps.benchmark.neighbour import BAR, STEP, STEP_DESCRIPTION
 from torchcaps.benchmark.settings import ALLOCATORS, Settings
 from torchcaps.benchmark.verify import verify
 from torchcaps.checks import check_choice
@@ -91,6 +92,37 @@ def run_cases(
         tell("timing how time grows with batch, children and parents")
         job = {"sweeps": [{"case": sweep.case.to_dict(), "sizes": sweep.sizes} for sweep in sweeps]}
         results["growth"] = _run_job(job, settings, "default")
+        save(results)
+    return results
+
+
+def run_neighbour(
+    settings: Settings,
+    *,
+    names: Sequence[str] = (),
+    tell: Callable[[str], object] = lambda message: None,
+    save: Callable[[dict[str, Any]], object] = lambda results: None,
+) -> dict[str, Any]:
+    """One thread and several, alone and beside a busy process; arguments and errors as those of `run`."""
+    known = {case.name: case for case in make_cases(quick=settings.quick)}
+    for name in names:
+        check_choice("case", name, [*known, STEP])
+    wanted = names or ((*QUICK_LOOK, STEP) if settings.quick else (*known, STEP))
+    checks = verify([known[name] for name in wanted if name in known])
+    results: dict[str, Any] = {
+        "schema": SCHEMA,
+        "environment": environment(settings.threads),
+        "settings": asdict(settings),
+        "verified": [asdict(check) for check in checks],
+        "bar": BAR,
+        "neighbour": [],
+    }
+    for name in wanted:
+        tell(f"timing {name}, alone and beside a busy process")
+        case = known.get(name)
+        figures = _run_job({"neighbour": case and case.to_dict()}, settings, "default")
+        described = {"name": name, "description": case.description if case else STEP_DESCRIPTION}
+        results["neighbour"].append(described | (figures if "failed" in figures else {"calls": figures}))
         save(results)
     return results
 

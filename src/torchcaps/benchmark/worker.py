@@ -13,6 +13,7 @@ import torch
 from torchcaps.benchmark.cases import COMPILE, FASTEST, Case, Sweep
 from torchcaps.benchmark.latency import ModelCase, measure_model
 from torchcaps.benchmark.memory import peak_bytes
+from torchcaps.benchmark.neighbour import measure_neighbour
 from torchcaps.benchmark.roofline import measure_roofline
 from torchcaps.benchmark.settings import Settings
 from torchcaps.benchmark.timing import Timing, time_calls
@@ -139,6 +140,8 @@ def main() -> None:
     torch.set_num_threads(settings.threads or torch.get_num_threads())
     if "sweeps" in job:
         figures = {"sweeps": [measure_sweep(Sweep.from_dict(sweep), settings) for sweep in job["sweeps"]]}
+    elif "neighbour" in job:
+        figures = measure_neighbour(job["neighbour"] and Case.from_dict(job["neighbour"]), settings)
     elif "model" in job:
         figures = measure_model(ModelCase(**job["model"]), settings)
     else:

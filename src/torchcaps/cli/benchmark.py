@@ -29,6 +29,10 @@ class Benchmark:
     threads: int | None = None
     """Threads to compute with; as many as torch takes by itself if left out."""
 
+    neighbour: bool = False
+    """Instead of the tables: one thread and several, alone and beside a process that computes without end and that this
+    command starts and ends; every case forward and backward, and a training step of the small matrix network."""
+
     device: Literal["cpu", "cuda"] = "cpu"
     """With cuda: the Triton kernels on this GPU, checked first, beside eager torch, torch.compile and chunks."""
 
@@ -71,12 +75,14 @@ class Benchmark:
             raise ValueError("--image-size and --option tell of a network to plan; give --plan MODEL, too")
         if self.static is not None and self.device != "cuda":
             raise ValueError("--static tells of kernels of GPUs: give --device cuda, too")
+        if self.neighbour and (self.device == "cuda" or self.routing):
+            raise ValueError("--neighbour times our cases on the CPU: leave --device and --routing out")
         if self.device == "cuda":
             return self._run_on_gpu()
 
         from rich.console import Console
 
-        from torchcaps.benchmark import MismatchError, report, run
+        from torchcaps.benchmark import MismatchError, report, run, run_neighbour
         from torchcaps.benchmark.settings import FULL, QUICK
         from torchcaps.storage import write_json
 
@@ -88,13 +94,21 @@ class Benchmark:
         settings = (QUICK if self.quick else FULL).with_threads(self.threads)
         with progress.status("checking every backend against the reference") as status:
             try:
-                results = run(settings, names=self.cases, routing=self.routing, tell=status.update, save=save)
+                told: dict[str, Any] = {"names": self.cases, "tell": status.update, "save": save}
+                if self.neighbour:
+                    results = run_neighbour(settings, **told)
+                else:
+                    results = run(settings, routing=self.routing, **told)
             except MismatchError as mismatch:
                 status.stop()
                 console.print(report.verification_table(mismatch.checks))
                 progress.print(f"torchcaps: {mismatch}")
                 return 1
-        report.print_results(results, console)
+        if self.neighbour:
+            console.print(report.environment_line(results["environment"]))
+            console.print(report.neighbour_table(results))
+        else:
+            report.print_results(results, console)
         return 1 if report.failures(results) else 0
 
     def _plan(self, model: str) -> int:

@@ -56,6 +56,8 @@ class Export:
             options = {name: value for name, value in description.preprocessing.items() if value is not None}
             if "vocabulary" in options:
                 options["vocabulary"] = f"of {len(options['vocabulary'].split())} words inside the file"
+            if "tokenizer" in options:
+                options["tokenizer"] = "of the encoder inside the file"
             if "items" in options:
                 options["items"] = f"of {len(options['items']):,} names inside the file"
             steps = ", ".join(f"{name} {value}" for name, value in options.items())

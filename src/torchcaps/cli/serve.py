@@ -12,9 +12,9 @@ from torchcaps.cli.explore import address_of, allowed_hosts, check_installed
 class Serve:
     """Serve a trained model over HTTP, for other programs.
 
-    POST /api/predict, /api/explain, /api/trace, /api/reconstruct, /api/attack, and to recommenders /api/recommend and
-    /api/interests; GET /api describes them, /health and
-    /metrics (Prometheus) are for those who run the service. SIGTERM finishes what was begun, refuses new work with
+    POST /api/predict, /api/explain, /api/trace, /api/reconstruct, /api/attack, to models on a pretrained encoder
+    /api/match, and to recommenders /api/recommend and /api/interests; GET /api describes them, /health and /metrics
+    (Prometheus) are for those who run the service. SIGTERM finishes what was begun, refuses new work with
     503 and ends. Needs the extra: pip install 'torchcaps[explorer]'.
     """
 
@@ -40,6 +40,10 @@ class Serve:
     seconds: Annotated[float, tyro.conf.arg(metavar="S")] = 10.0
     """Until a request is answered or told that it takes too long (503)."""
 
+    compile: bool = False
+    """Let torch.compile translate the model first, which takes seconds and a C++ compiler: an image that comes alone is
+    answered a fifth faster."""
+
     def run(self) -> None:
         """Serve until SIGTERM or Ctrl+C."""
         check_installed("the service")
@@ -58,6 +62,8 @@ class Serve:
         with open_socket(self.host, self.port) as listener:
             name = Path(self.run_folder).resolve().name
             service = Service({name: load(self.run_folder)})
+            if self.compile:
+                service.predictors[name].compile()
             service.warm_up()
             serving = Serving(service, limits=limits, batching=batching)
             address = address_of(self.host, listener.getsockname()[1])

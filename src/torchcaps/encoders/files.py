@@ -1,10 +1,8 @@
 """Where a pretrained encoder lies, and what is read of it: its shape, its tokenizer, its weights."""
 
 import hashlib
-import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, files
@@ -14,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchcaps.pretrained import load_config, load_network, load_tokenizer, new_network, reading, shape_of
+
 CONFIG, MOST_POSITIONS = "config.json", 512
-NO_SHAPE = ("_name_or_path", "transformers_version", "auto_map")
-NEEDS = "pretrained encoders need transformers: pip install 'torchcaps[encoders]'"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,12 +90,8 @@ def find_encoder(name: str) -> str:
 def read_encoder(name: str) -> tuple[EncoderFiles, str]:
     """What there is to know of an encoder, and what its `tokenizer.json` holds."""
     place = find_encoder(name)
-    with _quiet():
-        from transformers import AutoConfig, AutoTokenizer
-
-        with _telling(name):
-            config = AutoConfig.from_pretrained(place, trust_remote_code=False, **_local(place))
-            tokenizer: Any = AutoTokenizer.from_pretrained(place, trust_remote_code=False, **_local(place))
+    with reading(f"the encoder {name}"):
+        config, tokenizer = load_config(place), load_tokenizer(place)
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise ValueError(f"{name} has no fast tokenizer; save it as tokenizer.json with transformers")
     if config.is_encoder_decoder:
@@ -109,9 +103,8 @@ def read_encoder(name: str) -> tuple[EncoderFiles, str]:
     positions = min(int(getattr(config, "max_position_embeddings", None) or MOST_POSITIONS), tokenizer.model_max_length)
     if config.model_type in ("roberta", "xlm-roberta", "camembert"):  # their positions begin after the padding's number
         positions = min(positions, config.max_position_embeddings - config.pad_token_id - 1)
-    shape = json.loads(config.to_json_string(use_diff=False))
     found = EncoderFiles(
-        transformer={key: value for key, value in shape.items() if key not in NO_SHAPE},
+        transformer=shape_of(config),
         before=before,
         after=after,
         padding=tokenizer.pad_token_id or 0,
@@ -121,27 +114,18 @@ def read_encoder(name: str) -> tuple[EncoderFiles, str]:
     return found, tokenizer.backend_tokenizer.to_str()
 
 
-def new_transformer(transformer: Mapping[str, Any]) -> nn.Module:
-    """An encoder of this shape, its weights at random; no code of a folder's own is run."""
-    with _quiet():
-        from transformers import AutoConfig, AutoModel
-
-        values = {name: value for name, value in transformer.items() if name not in ("model_type", "auto_map")}
-        config = AutoConfig.for_model(transformer["model_type"], **values)
-        return without_pooler(AutoModel.from_config(config, trust_remote_code=False))
+def new_transformer(shape: Mapping[str, Any]) -> nn.Module:
+    """An encoder of this shape, its weights at random."""
+    with reading(f"an encoder of the kind {shape.get('model_type')}"):
+        return without_pooler(new_network(shape))
 
 
 @lru_cache(maxsize=2)
 def load_encoder(name: str) -> nn.Module:
     """The encoder as it was pretrained, frozen: one for all models of this process."""
     place = find_encoder(name)
-    with _quiet():
-        from transformers import AutoModel
-
-        with _telling(name):
-            model = AutoModel.from_pretrained(
-                place, trust_remote_code=False, use_safetensors=True, dtype=torch.float32, **_local(place)
-            )
+    with reading(f"the encoder {name}"):
+        model = load_network(place)
     return without_pooler(model).requires_grad_(False).eval()
 
 
@@ -169,35 +153,3 @@ def known_digest(model: nn.Module) -> str:
 
 def _bytes(tensor: Tensor) -> memoryview:
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
-
-
-def _local(place: str) -> dict[str, bool]:
-    """A folder never asks the network."""
-    return {"local_files_only": True} if Path(place).is_dir() else {}
-
-
-@contextmanager
-def _telling(name: str) -> Iterator[None]:
-    """What goes wrong inside transformers, in one sentence that names the encoder."""
-    try:
-        yield
-    except Exception as error:  # it raises nearly anything
-        raise ValueError(f"the encoder {name} cannot be read: {str(error).splitlines()[0]}") from error
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """The library without its bars and notes, as it was before afterwards; one sentence where it is missing."""
-    try:
-        from transformers.utils import logging
-    except ImportError as error:
-        raise ValueError(NEEDS) from error
-    level, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if has_bars:
-            logging.enable_progress_bar()

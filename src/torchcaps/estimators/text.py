@@ -9,20 +9,25 @@ from sklearn.utils.validation import check_consistent_length
 
 from torchcaps.data.text import TextOptions
 from torchcaps.estimators.base import CapsuleClassifier
+from torchcaps.inputs.texts import is_chinese
 from torchcaps.inspection import Reason, word_reasons
 from torchcaps.models import TextModel
 from torchcaps.training import TrainingConfig
 from torchcaps.training.text import new_text_model
 
-LEAST_EPOCHS, MOST_EPOCHS = 4, 40
-STEPS_OF_CLASS = 125  # few texts of many classes are seen more often
+# Few texts of many classes are seen more often.
+STEPS_OF_CLASS, LEAST_EPOCHS, MOST_EPOCHS = 125, 4, 40
+# Without vectors what words say is counted: the answer is nearly there when training begins, and more steps than these
+# only learn the training texts by heart. (Held-out texts, right in %: MR 70.3 after seven epochs, 74.0 after two; TREC
+# 84.3 after 14, 85.1 after five.)
+STEPS_OF_COUNTED, LEAST_OF_COUNTED = 45, 2
 
 
 class CapsuleTextClassifier(CapsuleClassifier):
     """A capsule network that classifies texts.
 
-    Texts are lists (or arrays, or columns) of strings. Chinese is cut into words where rjieba is installed and into
-    characters elsewhere; any other language at its spaces and signs.
+    Texts are lists (or arrays, or columns) of strings. Without vectors Chinese is cut into characters, of which pairs
+    are counted, too; with vectors into words where rjieba is installed. Any other language is cut at spaces and signs.
 
     Args:
         model: name, see `torchcaps.models.list_models("text")`; None takes text-capsule-a, on an encoder text-capsules.
@@ -132,7 +137,7 @@ class CapsuleTextClassifier(CapsuleClassifier):
         options: dict[str, Any] = {} if self.routing is None else {"routing": self.routing}
         options |= {"fine_tune": True} if self.fine_tune else {}
         text_options = TextOptions(
-            tokeniser=self.tokeniser,
+            tokeniser=self._tokeniser(inputs),
             min_count=self.min_count,
             max_length=self.max_length,
             vectors=self.vectors,
@@ -147,10 +152,18 @@ class CapsuleTextClassifier(CapsuleClassifier):
             **(options | (self.model_options or {})),
         )
 
+    def _tokeniser(self, inputs: np.ndarray) -> str:
+        """Characters for Chinese without vectors. (Held-out texts of waimai, two cuts, two epochs, right in %: 89.1 and
+        88.7, words of rjieba 88.2 and 88.6.)
+        """
+        is_plain = self.tokeniser == "auto" and self.vectors is None and self.encoder is None
+        return "characters" if is_plain and is_chinese(inputs[:1000]) else self.tokeniser
+
     def _training_config(self, inputs: Sequence[str] | np.ndarray) -> TrainingConfig:
         batch_size = self._batch_size(len(inputs))
-        steps = STEPS_OF_CLASS * len(self.classes_)
-        epochs = min(max(LEAST_EPOCHS, ceil(steps * batch_size / len(inputs))), MOST_EPOCHS)
+        has_vectors = self.vectors is not None or self.encoder is not None
+        steps, least = (STEPS_OF_CLASS, LEAST_EPOCHS) if has_vectors else (STEPS_OF_COUNTED, LEAST_OF_COUNTED)
+        epochs = min(max(least, ceil(steps * len(self.classes_) * batch_size / len(inputs))), MOST_EPOCHS)
         return self._with_options(epochs=epochs, batch_size=batch_size)
 
     def __sklearn_tags__(self):

@@ -70,6 +70,10 @@ class Model(SavedModel):
         """
         return self.conclude(self.route(inputs), classes)
 
+    def answer(self, inputs: Tensor, /) -> ModelOutput:
+        """What `forward` says, without the reconstruction: whoever asks for an answer does not look at it."""
+        return self(inputs)
+
     def route(self, inputs: Tensor, /, *, return_trace: bool = False) -> dict[str, RoutingResult]:
         """How a batch goes through the capsule layers: their names, as `get_submodule` takes them, and their results.
 

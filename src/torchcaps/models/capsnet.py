@@ -110,6 +110,9 @@ class VectorCapsNet(ImageModel):
         # here and not left to the base class: torch.compile counts its recompilations by function
         return self.conclude(self.route(images), classes)
 
+    def answer(self, images: Tensor, /) -> ModelOutput:
+        return super().conclude(self.route(images))
+
     def route(self, images: Tensor, /, *, return_trace: bool = False) -> dict[str, RoutingResult]:
         children = self.primary(self.features(self.pad(images)))
         return {"class_capsules": self.class_capsules.route(children, return_trace=return_trace)}

@@ -8,9 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from torchcaps.pretrained import load_network, new_network, reading, shape_of
+
 PREPROCESSOR = "preprocessor_config.json"
 NO_MEAN, NO_STD = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 CONFIG_NAME = "network"
+EXPECTED = "give a folder with config.json and model.safetensors, OWNER/NAME on the hub, or the name of a backbone"
 
 
 class PretrainedImages(nn.Module):
@@ -38,29 +41,14 @@ class PretrainedImages(nn.Module):
         revision: str | None = None,
     ) -> None:
         super().__init__()
-        transformers = _transformers()
         self.image_shape = image_shape
-        try:
+        with reading(f"the image network {name}" if config is None else "the image network of a saved model", EXPECTED):
             if config is None:
-                self.network = transformers.AutoModel.from_pretrained(
-                    name,
-                    use_safetensors=True,
-                    trust_remote_code=False,
-                    dtype=torch.float32,
-                    revision=revision or "main",
-                )
+                self.network: Any = load_network(name, revision=revision)
                 mean, std = _scaling(name, revision)
             else:
-                described = dict(config[CONFIG_NAME])
-                kind = transformers.AutoConfig.for_model(described.pop("model_type"), **described)
-                self.network = transformers.AutoModel.from_config(kind)
+                self.network = new_network(config[CONFIG_NAME])
                 mean, std = config["mean"], config["std"]
-        except Exception as error:  # their loaders raise nearly anything
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise ValueError(
-                f"no image network of transformers at {name!r}: {reason}; give a folder with config.json and "
-                "model.safetensors, OWNER/NAME on the hub, or the name of a backbone of torchcaps"
-            ) from error
         self._scaling = list(mean), list(std)
         self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1), persistent=False)
@@ -68,7 +56,7 @@ class PretrainedImages(nn.Module):
     def config(self) -> dict[str, Any]:
         """What a saved model keeps of it, as JSON can hold it."""
         mean, std = self._scaling
-        return {CONFIG_NAME: json.loads(self.network.config.to_json_string(use_diff=False)), "mean": mean, "std": std}
+        return {CONFIG_NAME: shape_of(self.network.config), "mean": mean, "std": std}
 
     def forward(self, images: Tensor) -> Tensor:
         wanted = getattr(self.network.config, "num_channels", images.shape[1])
@@ -88,17 +76,6 @@ class PretrainedImages(nn.Module):
         height, width = (size // side for size, side in zip(images.shape[2:], sides, strict=True))
         patches_BNC = tokens_BTC[:, tokens_BTC.shape[1] - height * width :]
         return patches_BNC.mT.unflatten(2, (height, width)).contiguous()
-
-
-def _transformers() -> Any:
-    try:
-        import transformers
-    except ImportError as error:
-        raise ImportError(
-            "backbones of transformers need it: pip install 'torchcaps[encoders]'; the stems of torchcaps, such as "
-            "'resnet-20', do not"
-        ) from error
-    return transformers
 
 
 def _scaling(name: str, revision: str | None) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -1,11 +1,12 @@
 """Finding and loading the native library.
 
 The library is built beside this file, once per instruction set. It links the OpenMP runtime that torch has
-already loaded, so both share one pool of threads.
+already loaded and shares its threads, as long as none of them comes late; beside busy processes it has some of its own.
 
 Environment:
     TORCHCAPS_ISA: ``avx512``, ``avx2`` or ``portable`` forces one build; unset, the processor decides.
     TORCHCAPS_NATIVE: a folder with other builds of the library, such as sanitised ones.
+    TORCHCAPS_HELPERS: ``openmp`` or ``own`` takes helpers of one kind alone; unset, it depends on how busy cores are.
     TORCHCAPS_POISON: ``1`` fills scratch memory with NaN (for tests).
 """
 

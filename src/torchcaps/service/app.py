@@ -148,6 +148,11 @@ def add_questions(app: Api, service: Service, batcher: Batcher | None) -> None:
         """A small change of the pixels that makes the model err."""
         return await app.work(partial(ask, question, service.attack))
 
+    @app.post("/api/match", response_model=results.Matched, tags=["questions"])
+    async def match(question: requests.MatchRequest) -> Response:
+        """How alike two texts are to the encoder of a model, and which of their parts match."""
+        return await app.work(partial(ask, question, service.match))
+
     @app.post("/api/recommend", response_model=results.Recommendations, tags=["questions"])
     async def recommend(question: requests.RecommendRequest) -> Response:
         """Items that fit a person, without those that were used."""

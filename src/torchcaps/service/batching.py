@@ -133,7 +133,7 @@ def predict_together(service: Service, model: str, questions: Sequence[PredictRe
         except Refusal as refusal:
             found.append(refusal)
     if inputs:
-        output = predictor.run(QUESTIONS[predictor.kind].join(inputs))
+        output = predictor.answer(QUESTIONS[predictor.kind].join(inputs))
         milliseconds = round(1000 * (perf_counter() - start), 3)
         for place, said in zip(places, answers(predictor, output), strict=True):
             found[place] = Prediction(model=model, milliseconds=milliseconds, **dict(said)).model_dump_json()

@@ -8,7 +8,7 @@ from torchcaps import __version__
 from torchcaps.attacks.perturb import why_not_attack
 from torchcaps.inspection.routes import capsule_layers
 from torchcaps.inspection.words import why_no_reasons
-from torchcaps.models import ImageModel, Model, Recommender
+from torchcaps.models import ImageModel, Model, Recommender, TextModel
 from torchcaps.models.saving import SHIPPED
 from torchcaps.nn import CapsuleLayer, ConvCaps2d
 from torchcaps.nn.decoder import Decoder
@@ -65,6 +65,8 @@ def abilities(predictor: Predictor) -> list[Ability]:
         able.append("tree")
     if why_not_attack(model) is None:
         able.append("attack")
+    if isinstance(model, TextModel) and model.encoder is not None:
+        able.append("match")
     return able
 
 

@@ -135,6 +135,13 @@ class ReconstructRequest(Request):
         return self
 
 
+class MatchRequest(Request):
+    """How alike are two texts, and which of their parts match? For models on a pretrained encoder."""
+
+    text: Text
+    other: Text
+
+
 class PosesRequest(Request):
     """What do the directions of a class's poses mean?"""
 

@@ -10,7 +10,7 @@ from torchcaps.service.requests import Algorithm
 
 DECIMALS = 6
 
-Ability = Literal["predict", "explain", "trace", "reconstruct", "attack", "tree", "recommend", "interests"]
+Ability = Literal["predict", "explain", "trace", "reconstruct", "attack", "tree", "recommend", "interests", "match"]
 
 
 def _listed(array: np.ndarray) -> Any:
@@ -219,6 +219,31 @@ class Attacked(Result):
     succeeded: bool
     perturbed: Picture
     difference: Picture
+
+
+class TextPart(BaseModel):
+    """Words of a text that one capsule holds, and its share of the text."""
+
+    words: list[str]
+    share: float
+
+
+class MatchedParts(BaseModel):
+    """Parts of the first and the second text, by number; how much of the texts goes there, how alike they are."""
+
+    first: int
+    second: int
+    share: float
+    similarity: float
+
+
+class Matched(Result):
+    """The answer to a MatchRequest: the parts of both texts, and which belong together, what counts most first."""
+
+    similarity: float
+    first: list[TextPart]
+    second: list[TextPart]
+    matches: list[MatchedParts]
 
 
 class KnownItem(BaseModel):

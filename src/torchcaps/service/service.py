@@ -17,6 +17,7 @@ from torchcaps.inspection import decoder_of
 from torchcaps.models import ModelOutput, Recommender
 from torchcaps.predictor import Predictor
 from torchcaps.service.catalogue import abilities, list_models
+from torchcaps.service.matching import match_texts, sentence_encoder
 from torchcaps.service.posing import directions
 from torchcaps.service.questions import QUESTIONS, Image, check_one, read_question
 from torchcaps.service.recommending import check_items, form_interests, list_items, recommend_items
@@ -28,6 +29,7 @@ from torchcaps.service.results import (
     Attacked,
     Explanation,
     ItemList,
+    Matched,
     ModelList,
     PoseDirections,
     Prediction,
@@ -38,6 +40,7 @@ from torchcaps.service.results import (
     Trace,
 )
 from torchcaps.service.tracing import trace
+from torchcaps.text import CapsuleSentenceEncoder
 
 Arguments = ParamSpec("Arguments")
 Kind = TypeVar("Kind", bound=Result)
@@ -75,6 +78,7 @@ class Service:
     def __init__(self, predictors: Mapping[str, Predictor], unavailable: Mapping[str, str] | None = None) -> None:
         self.predictors, self.unavailable = dict(predictors), dict(unavailable or {})
         self._directions: dict[tuple[str, int], PoseDirections] = {}
+        self._sentences: dict[str, CapsuleSentenceEncoder] = {}
         self._lock = Lock()
 
     def models(self) -> ModelList:
@@ -84,13 +88,13 @@ class Service:
     def warm_up(self) -> None:
         """Ask every model once, so that the first question of a user is answered as fast as the next."""
         for predictor in self.predictors.values():
-            predictor.run(QUESTIONS[predictor.kind].try_out(predictor.model.preprocessing))
+            predictor.answer(QUESTIONS[predictor.kind].try_out(predictor.model.preprocessing))
 
     @timed
     def predict(self, model: str, *, image: Image | None = None, text: str | None = None) -> Prediction:
         """What a model says about an image or a text."""
         predictor = self.find(model, "predict")
-        output = predictor.run(read_question(predictor, image=image, text=text))
+        output = predictor.answer(read_question(predictor, image=image, text=text))
         return Prediction(model=model, **dict(answer(predictor, output)))
 
     @timed
@@ -147,7 +151,7 @@ class Service:
         device = next(predictor.model.parameters()).device
         check_one(image=image, pose=pose)
         if pose is None:
-            output = predictor.run(read_question(predictor, image=image))
+            output = predictor.answer(read_question(predictor, image=image))
             assert output.poses is not None
             chosen = self.check_class(predictor, int(output.scores.argmax()) if class_index is None else class_index)
             poses_1JD = output.poses
@@ -202,7 +206,7 @@ class Service:
         """
         predictor = self.find(model, "attack")
         raw_1HWC = read_question(predictor, image=image)
-        before = answer(predictor, predictor.run(raw_1HWC))
+        before = answer(predictor, predictor.answer(raw_1HWC))
         chosen = self.check_class(predictor, before.best if class_index is None else class_index)
         method = METHODS[attack]
         if attack == "bim":
@@ -211,7 +215,7 @@ class Service:
         # in whole levels towards the original, so that no pixel leaves epsilon
         delta_1HWC = np.fix((255 * changed_1HWC.astype(np.float64) - raw_1HWC).round(3))
         perturbed_1HWC = (raw_1HWC + delta_1HWC).astype(np.uint8)
-        after = answer(predictor, predictor.run(perturbed_1HWC))
+        after = answer(predictor, predictor.answer(perturbed_1HWC))
         shown = 128 + 127 * delta_1HWC[0] / max(255 * epsilon, 1.0)
         return Attacked(
             model=model,
@@ -224,6 +228,15 @@ class Service:
             perturbed=perturbed_1HWC[0],
             difference=shown.round().astype(np.uint8),
         )
+
+    @timed
+    def match(self, model: str, *, text: str, other: str) -> Matched:
+        """How alike two texts are to the encoder of a model, and which of their parts match."""
+        found = self.find(model, "match").model
+        with self._lock:  # its tokenizer is read once
+            if model not in self._sentences:
+                self._sentences[model] = sentence_encoder(found)
+        return match_texts(model, self._sentences[model], text, other)
 
     @timed
     def recommend(self, model: str, *, items: Sequence[str], k: int = 20, diversity: float = 0.0) -> Recommendations:

@@ -4,8 +4,10 @@ Needs the extra: pip install 'torchcaps[encoders]'. Importing this room does not
 """
 
 from torchcaps.text.forming import FORMS, form_capsules, starts_of
+from torchcaps.text.learning import halves
 from torchcaps.text.matching import best_matching, soft_matching
-from torchcaps.text.sentences import CapsuleSentenceEncoder, CapsuleSet, Found, Match, Part
+from torchcaps.text.sentences import CapsuleSentenceEncoder
+from torchcaps.text.sets import CapsuleSet, Found, Match, Part
 
 __all__ = [
     "FORMS",
@@ -16,6 +18,7 @@ __all__ = [
     "Part",
     "best_matching",
     "form_capsules",
+    "halves",
     "soft_matching",
     "starts_of",
 ]

@@ -1,65 +1,27 @@
 """Texts as sets of capsules on a pretrained encoder: similarity, and search that says which parts matched."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, overload
+from dataclasses import replace
+from pathlib import Path
+from typing import overload
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from torchcaps.capsules import normalise
-from torchcaps.checks import check_choice, check_count
+from torchcaps.checks import check_choice, check_count, check_positive
 from torchcaps.encoders import EncoderWords, read_encoder
 from torchcaps.inputs.subwords import SubwordEncoding
 from torchcaps.inputs.tokens import PAD
+from torchcaps.models import TextModel
 from torchcaps.text.forming import FORMS, form_capsules
+from torchcaps.text.learning import RATE, Comparison, Tokens, learn_map, read_map, save_map
 from torchcaps.text.matching import best_matching, soft_matching
+from torchcaps.text.sets import CapsuleSet, Found, Match, Part, stacked
 
 MATCHINGS = ("soft", "best")
 LEAST_SHARE = 0.01  # of a match that is told
 BATCH = 32
-
-
-class Part(NamedTuple):
-    """A capsule of a text: the words that it holds more than any other capsule, in their order, and its share."""
-
-    words: tuple[str, ...]
-    share: float
-
-
-class Match(NamedTuple):
-    """A part of a text that goes to a part of another one, how much of the texts that is, and how alike they are."""
-
-    first: Part
-    second: Part
-    share: float
-    similarity: float
-
-
-class Found(NamedTuple):
-    """A text of a corpus: its place there, how alike it is, and which parts matched, what counts most first."""
-
-    place: int
-    text: str
-    similarity: float
-    matches: tuple[Match, ...]
-
-
-class CapsuleSet(NamedTuple):
-    """A text as capsules.
-
-    Shapes:
-        poses: (K, E), of length 1
-        shares: (K,), which add up to 1
-        coupling: (T, K), of the sub-words
-        whole: (E,), of length 1: the mean of all tokens
-    """
-
-    text: str
-    poses: np.ndarray
-    shares: np.ndarray
-    coupling: np.ndarray
-    whole: np.ndarray
 
 
 class CapsuleSentenceEncoder:
@@ -71,7 +33,8 @@ class CapsuleSentenceEncoder:
     together. With w = 1, or one capsule, this is the cosine of the means.
 
     Args:
-        encoder: a folder, an installed package that carries an encoder, or OWNER/NAME on the hub.
+        encoder: a folder, an installed package that carries an encoder, or OWNER/NAME on the hub; or a text model,
+            whose encoder is taken as it is there, fine-tuned or not.
         num_capsules: K at most; a text of fewer tokens has fewer.
         routing: "kmeans", "em", "vb", or "uniform", which leaves tokens where they began.
         num_iterations: of the routing.
@@ -79,6 +42,8 @@ class CapsuleSentenceEncoder:
         width: of the soft matching.
         whole: w, the share of the texts as wholes in their similarity.
         tokens_of_capsule: a text has one capsule for this many tokens, at most K; None gives every text K.
+        shared_map: one linear map of all tokens, before they are routed: None for their own vectors, a number of
+            entries for a random map of that many, or a file that `save_map` wrote.
         max_length: sub-words of a text that are read.
         keep: keep the vectors of texts on disk, so that they are computed once.
 
@@ -93,7 +58,7 @@ class CapsuleSentenceEncoder:
 
     def __init__(
         self,
-        encoder: str,
+        encoder: str | TextModel,
         *,
         num_capsules: int = 8,
         routing: str = "kmeans",
@@ -102,6 +67,7 @@ class CapsuleSentenceEncoder:
         width: float = 0.1,
         whole: float = 0.5,
         tokens_of_capsule: int | None = None,
+        shared_map: int | str | Path | None = None,
         max_length: int = 2000,
         keep: bool = False,
     ) -> None:
@@ -119,10 +85,11 @@ class CapsuleSentenceEncoder:
         if not 0 <= whole <= 1:
             raise ValueError(f"whole must be a share in [0, 1], got {whole}")
         self.width, self.whole = width, whole
-        files, tokenizer = read_encoder(encoder)
-        self.inputs = SubwordEncoding(tokenizer=tokenizer, max_length=max_length)
-        self.words = EncoderWords(encoder, files).eval()
+        self.inputs, self.words = _opened(encoder, max_length)
+        if keep and self.words.transformer is not None:
+            raise ValueError("keep=True is for encoders as they were pretrained; this model has one of its own")
         self.keep = keep
+        self.shared_map = read_map(shared_map, self.words.files)
 
     @torch.inference_mode()
     def encode(self, texts: Sequence[str]) -> list[CapsuleSet]:
@@ -141,6 +108,61 @@ class CapsuleSentenceEncoder:
                     chosen, self._form([texts[i] for i in chosen], [rows[i] for i in chosen], number), strict=True
                 )
         return [found[index] for index in range(len(rows))]
+
+    def learn_map(
+        self,
+        first: Sequence[str],
+        second: Sequence[str],
+        *,
+        epochs: int = 3,
+        batch_size: int = 32,
+        learning_rate: float = RATE,
+        seed: int = 0,
+    ) -> list[float]:
+        """Learn the shared map: each first text is to find its second one among those of a batch, and the other way.
+
+        No labels are needed: the halves of texts will do (`torchcaps.text.halves`). It begins with the map that is
+        there, or with one that changes nothing. Always learned with the soft matching.
+
+        Args:
+            first, second: texts that belong together, one by one.
+            epochs: passes over all pairs.
+            batch_size: pairs at once.
+            learning_rate: at its highest.
+            seed: of the order.
+
+        Returns:
+            The mean loss of each epoch.
+        """
+        if len(first) != len(second) or len(first) < 2:
+            raise ValueError(f"a map is learned from two or more pairs of texts; got {len(first)} and {len(second)}")
+        rows = [self.inputs.encode(texts) for texts in (first, second)]
+        if self.keep:
+            self.words.keep([*rows[0], *rows[1]])
+
+        def read(chosen: np.ndarray) -> tuple[Tokens, Tokens]:
+            one, other = (self._read([each[index] for index in chosen]) for each in rows)
+            return one, other
+
+        start = torch.eye(self.words.files.size) if self.shared_map is None else self.shared_map
+        how = Comparison(self.num_capsules, self.routing, self.num_iterations, self.width, self.whole)
+        told = {"epochs": check_count("epochs", epochs), "batch_size": check_count("batch_size", batch_size, least=2)}
+        self.shared_map, losses = learn_map(
+            start,
+            len(first),
+            read,
+            how,
+            learning_rate=check_positive("learning_rate", learning_rate),
+            seed=seed,
+            **told,
+        )
+        return losses
+
+    def save_map(self, path: str | Path) -> None:
+        """Write the shared map into a file for `shared_map=`, with a digest of the encoder that it belongs to."""
+        if self.shared_map is None:
+            raise ValueError("there is no shared map; learn one, or ask for a random one")
+        save_map(path, self.shared_map, self.words.files)
 
     @overload
     def similarity(self, first: str, second: str) -> float: ...
@@ -195,7 +217,7 @@ class CapsuleSentenceEncoder:
         """How alike each set is to each of others: (n, m)."""
         if self.matching == "best":
             return np.array([[self.compare(a, b) for b in second] for a in first]).reshape(len(first), len(second))
-        poses_NLE, shares_NL = _stacked(second)
+        poses_NLE, shares_NL = stacked(second)
         values = np.zeros((len(first), len(second)))
         for row, each in zip(values, first, strict=True):
             similarity = np.einsum("ke,nle->nkl", each.poses, poses_NLE).astype(np.float64)
@@ -209,7 +231,7 @@ class CapsuleSentenceEncoder:
         """How alike sets are, one by one: (n,)."""
         if self.matching == "best":
             return np.array([self.compare(a, b) for a, b in zip(first, second, strict=True)])
-        (poses_NKE, shares_NK), (poses_NLE, shares_NL) = _stacked(first), _stacked(second)
+        (poses_NKE, shares_NK), (poses_NLE, shares_NL) = stacked(first), stacked(second)
         similarity = np.einsum("nke,nle->nkl", poses_NKE, poses_NLE).astype(np.float64)
         matched = (similarity * soft_matching(similarity, shares_NK, shares_NL, width=self.width)).sum((1, 2))
         wholes = np.array([a.whole @ b.whole for a, b in zip(first, second, strict=True)])
@@ -222,16 +244,19 @@ class CapsuleSentenceEncoder:
         return min(wanted, num_tokens)
 
     def _form(self, texts: Sequence[str], rows: Sequence[np.ndarray], num_capsules: int) -> list[CapsuleSet]:
-        tokens = self.inputs.stack(rows)
-        vectors: Tensor = self.words(tokens)[0]
+        vectors, mask = self._read(rows)
+        vectors = vectors if self.shared_map is None else vectors @ self.shared_map
         wholes = normalise(vectors.sum(1)).numpy()
-        formed = form_capsules(
-            vectors, tokens != PAD, num_capsules, routing=self.routing, num_iterations=self.num_iterations
-        )
+        formed = form_capsules(vectors, mask, num_capsules, routing=self.routing, num_iterations=self.num_iterations)
         return [
             CapsuleSet(text, poses.numpy(), shares.double().numpy(), coupling[: len(row)].numpy(), whole)
             for text, row, whole, poses, shares, coupling in zip(texts, rows, wholes, *formed, strict=True)
         ]
+
+    @torch.no_grad()
+    def _read(self, rows: Sequence[np.ndarray]) -> Tokens:
+        tokens = self.inputs.stack(rows)
+        return Tokens(self.words(tokens)[0], tokens != PAD)
 
     def _plan(self, first: CapsuleSet, second: CapsuleSet) -> tuple[np.ndarray, np.ndarray]:
         similarity = (first.poses @ second.poses.T).astype(np.float64)
@@ -239,16 +264,18 @@ class CapsuleSentenceEncoder:
             return similarity, best_matching(similarity, first.shares, second.shares)
         return similarity, soft_matching(similarity, first.shares, second.shares, width=self.width)
 
-    def _matches(self, first: CapsuleSet, second: CapsuleSet) -> list[Match]:
+    def match(self, first: CapsuleSet, second: CapsuleSet) -> list[tuple[int, int, float, float]]:
+        """Numbers of capsules that match, the share of the texts that goes there, and how alike they are."""
         similarity, plan = self._plan(first, second)
-        parts, others = self._parts(first), self._parts(second)
-        pairs = [
-            Match(parts[i], others[j], float(plan[i, j]), float(similarity[i, j])) for i, j in np.ndindex(plan.shape)
-        ]
-        pairs.sort(key=lambda match: -match.share * match.similarity)
-        return [match for match in pairs if match.share >= LEAST_SHARE]
+        pairs = [(i, j, float(plan[i, j]), float(similarity[i, j])) for i, j in np.ndindex(plan.shape)]
+        pairs.sort(key=lambda pair: -pair[2] * pair[3])
+        return [pair for pair in pairs if pair[2] >= LEAST_SHARE]
 
-    def _parts(self, texts: CapsuleSet) -> list[Part]:
+    def _matches(self, first: CapsuleSet, second: CapsuleSet) -> list[Match]:
+        parts, others = self.parts(first), self.parts(second)
+        return [Match(parts[i], others[j], share, alike) for i, j, share, alike in self.match(first, second)]
+
+    def parts(self, texts: CapsuleSet) -> list[Part]:
         """The words of each capsule."""
         by_capsule = [self.inputs.by_word(texts.text, column) for column in texts.coupling.T.tolist()]
         words: list[list[str]] = [[] for _ in by_capsule]
@@ -258,12 +285,15 @@ class CapsuleSentenceEncoder:
         return [Part(tuple(own), float(share)) for own, share in zip(words, texts.shares, strict=True)]
 
 
-def _stacked(sets: Sequence[CapsuleSet]) -> tuple[np.ndarray, np.ndarray]:
-    """Poses and shares of many texts, with empty capsules where a text has fewer: (n, K, E), (n, K)."""
-    if not sets:
-        return np.zeros((0, 1, 1), np.float32), np.zeros((0, 1))
-    most, size = max(len(each.shares) for each in sets), sets[0].poses.shape[1]
-    poses, shares = np.zeros((len(sets), most, size), np.float32), np.zeros((len(sets), most))
-    for number, each in enumerate(sets):
-        poses[number, : len(each.shares)], shares[number, : len(each.shares)] = each.poses, each.shares
-    return poses, shares
+def _opened(encoder: str | TextModel, max_length: int) -> tuple[SubwordEncoding, EncoderWords]:
+    """How texts become sub-words, and these vectors, which are not standardised."""
+    if isinstance(encoder, str):
+        files, tokenizer = read_encoder(encoder)
+        return SubwordEncoding(tokenizer=tokenizer, max_length=max_length), EncoderWords(encoder, files).eval()
+    if not isinstance(encoder, TextModel) or encoder.encoder is None:
+        raise ValueError("encoder must be the name of an encoder, or a text model on one")
+    own, inputs = encoder.encoder, encoder.preprocessing
+    assert isinstance(inputs, SubwordEncoding)
+    words = EncoderWords(own.name, own.files)
+    words.transformer = own.transformer
+    return replace(inputs, max_length=max_length), words.eval()

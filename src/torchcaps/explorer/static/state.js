@@ -56,6 +56,7 @@ export const FIELDS = {
   side: whole("side", 0, 99, 0),
   textModel: choice("text-model", ["english", "chinese"], null),
   sentence: { key: "text", initial: null, read: (text) => text.slice(0, 2000), write: String },
+  otherSentence: { key: "other", initial: null, read: (text) => text.slice(0, 2000), write: String },
   textClass: whole("text-class", 0, 9999, null),
   used: { key: "used", initial: null, read: readItems, write: JSON.stringify },
   formingStep: whole("forming", 0, 10, null),

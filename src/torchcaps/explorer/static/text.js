@@ -3,6 +3,7 @@
 import { clearBars, showBars } from "./bars.js";
 import { get, latest, post } from "./client.js";
 import { byId, element, fillSelect, setBusy, signed } from "./dom.js";
+import { createMatching } from "./matching.js";
 import { css, diverging } from "./palette.js";
 
 const START = { english: "a warm and funny film with a wonderful cast", chinese: "这家酒店的服务很好，房间干净，下次还会再来" };
@@ -26,6 +27,7 @@ export function createText(page) {
   };
   const sentence = () => store.get().sentence ?? examples[role()]?.[0]?.text ?? START[/** @type {"english"} */ (role())];
 
+  const matching = createMatching(page, () => page.model(role()), sentence);
   const ask = latest(async () => {
     const model = page.model(role());
     if (model) {
@@ -43,6 +45,7 @@ export function createText(page) {
       }
     }
     redraw();
+    matching.ask();
   }, page.refused, (busy) => setBusy(panel, busy));
 
   const redraw = () => {
@@ -53,6 +56,7 @@ export function createText(page) {
       input.checked = input.value === role();
     });
     byId("text-key").replaceChildren();
+    matching.redraw();
     if (!roles.length) return byId("words").replaceChildren(element("span", { class: "note", text: t("noText") }));
     const texts = examples[role()] ?? [];
     const named = texts.map(({ text, label }, index) => [String(index), `${label}: ${shortened(text)}`]);
@@ -107,7 +111,7 @@ export function createText(page) {
     input.addEventListener("change", (/** @type {any} */ event) =>
       store.set({ textModel: event.target.value, sentence: null, textClass: null })));
   const model = () => page.model(role());
-  return { tab: "text", keys: ["sentence", "textClass", "textModel"], model, refresh: ask, redraw };
+  return { tab: "text", keys: ["sentence", "textClass", "textModel", "otherSentence"], model, refresh: ask, redraw };
 }
 
 /** @param {string} text */

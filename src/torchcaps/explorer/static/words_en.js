@@ -175,6 +175,18 @@ export const ENGLISH = {
   noWords: "This network has no capsules of classes that words could speak for.",
   wordsNote: "Parts of the words in the length of the pose of “{label}” ({score} in all).",
 
+  matchingTitle: "Compare with another text",
+  matchingLead: "Without labels the words of each text gather in a few capsules, and the capsules of both are matched: what "
+    + "belongs together stands in one row.",
+  otherSentence: "Other text",
+  noOther: "Type another text.",
+  similarity: "Similarity {value}",
+  matchFirst: "Part of the sentence",
+  matchSecond: "Part of the other text",
+  matchShare: "Share of the texts",
+  matchAlike: "Alike",
+  noOwnWords: "(parts of words of other capsules)",
+
   interestsTitle: "Pick items",
   interestsLead: "Each item that somebody used is divided among a few interests: a row sums to 1 (with attention a column "
     + "does). Step by step items that agree gather, and each interest recommends what fits it.",

@@ -168,6 +168,17 @@ export const CHINESE = {
   noWords: "这个网络没有类胶囊，无法说明各词的作用。",
   wordsNote: "各词在“{label}”的姿态长度中所占的部分（总长 {score}）。",
 
+  matchingTitle: "与另一段文本比较",
+  matchingLead: "不需要标签，每段文本的词聚成几个胶囊，再把两段文本的胶囊配对：相互对应的部分在同一行。",
+  otherSentence: "另一段文本",
+  noOther: "请输入另一段文本。",
+  similarity: "相似度 {value}",
+  matchFirst: "句子的部分",
+  matchSecond: "另一段文本的部分",
+  matchShare: "占文本的比例",
+  matchAlike: "相似",
+  noOwnWords: "（其他胶囊中的词的一部分）",
+
   interestsTitle: "选择物品",
   interestsLead: "一个人用过的每件物品分配给几个兴趣：每一行之和为 1（用注意力时每一列之和为 1）。相互一致的物品逐步聚到一起，每个兴趣推荐与它相合的物品。",
   itemSearch: "搜索",
