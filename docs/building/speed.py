@@ -74,6 +74,22 @@ def neighbours(results: Path) -> str:
     return table(headings, without_repeats(rows), numeric_from=2)
 
 
+def training(results: Path) -> str:
+    """Examples a second in training: eager and fused, with the default allocator and with a heap that is kept."""
+    files = [results / "throughput" / f"{allocator}.json" for allocator in ("default", "heap-reuse")]
+    measured = [read(path)["models"] for path in files if path.exists()]
+    rows = [
+        (
+            name,
+            str(first["batch_size"]),
+            *(" / ".join(f"{models[name][what]:.3g}" for models in measured) for what in ("reference", "fused")),
+            " / ".join(f"{models[name]['ratio']:.1f}" for models in measured),
+        )
+        for name, first in (measured[0] if measured else {}).items()
+    ]
+    return table(("network", "batch", "eager, a second", "fused, a second", "times as many"), rows, numeric_from=1)
+
+
 def _benchmarks(results: Path) -> Iterator[dict[str, Any]]:
     for path in sorted(results.glob("benchmarks/*.json")):
         content = read(path)

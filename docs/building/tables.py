@@ -8,7 +8,7 @@ from building.experiments import experiment_tables, reproducible
 from building.gains import matrix_gains, text_gains, vector_gains
 from building.operation import process_scaling, serving_load
 from building.recommend import interests, recommend_scaling
-from building.speed import latency, layers, neighbours, routing_speed
+from building.speed import latency, layers, neighbours, routing_speed, training
 
 
 def write_tables(results: Path, folder: Path) -> None:
@@ -19,6 +19,7 @@ def write_tables(results: Path, folder: Path) -> None:
         "layers": layers(results),
         "latency": latency(results),
         "neighbour": neighbours(results),
+        "training": training(results),
         "models": trained_models(results),
         "serving-load": serving_load(results),
         "process-scaling": process_scaling(results),

@@ -4,8 +4,10 @@ import os
 import resource
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
-from types import ModuleType
+from importlib import import_module
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -13,6 +15,7 @@ import torchcaps
 from torchcaps.cli import main
 from torchcaps.cli.main import COMMANDS, WAITING
 
+main_module = import_module("torchcaps.cli.main")  # torchcaps.cli.main is the function
 HEAVY = ("torch", "accelerate", "matplotlib")
 
 
@@ -132,3 +135,24 @@ print(os.environ.get("GOMP_SPINCOUNT"), "torch" in sys.modules)
     environment = {name: value for name, value in os.environ.items() if name not in WAITING} | given
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
     assert run.stdout.splitlines()[-1] == f"{expected} False"
+
+
+def test_only_a_command_that_trains_keeps_its_heap(monkeypatch):
+    calls = []
+    library = SimpleNamespace(mallopt=lambda *setting: calls.append(setting))
+    monkeypatch.setattr(main_module.ctypes, "CDLL", lambda name: library)
+    for name in list(os.environ):
+        if name.startswith("MALLOC_") or name == "GLIBC_TUNABLES":
+            monkeypatch.delenv(name)
+    for command in (["--version"], ["models"], ["train", "--no-such-option"]):
+        monkeypatch.setattr(main_module.sys, "argv", ["torchcaps", *command])
+        with suppress(SystemExit):
+            main_module.main()
+        assert (len(calls) == 2) == (command[0] == "train")
+    calls.clear()
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "1")  # whoever sets the allocator has the last word
+    with suppress(SystemExit):
+        main_module.main()
+    with suppress(SystemExit):
+        main_module.main(["train", "--no-such-option"])  # the process is somebody else's
+    assert calls == []

@@ -4,6 +4,7 @@ A command is a module of this folder with a frozen keyword-only dataclass: its f
 the help, and `run() -> int | None` does the work (None and 0 mean success) and imports what is heavy.
 """
 
+import ctypes
 import os
 import sys
 from collections.abc import Sequence
@@ -36,6 +37,8 @@ COMMANDS = {
 
 WAITING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 SPINS = "1000"  # rounds
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # of malloc.h
+TRAINING = ["train"], ["reproduce"]
 USER_ERRORS = (ValueError, TypeError, OSError, FloatingPointError)  # the last: training that diverges
 WRONG_INPUT, INTERRUPTED = 2, 130
 
@@ -53,8 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: what follows `torchcaps`; None reads the command line.
     """
+    is_own_process = arguments is None
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     share_cores()
+    if is_own_process and arguments[:1] in TRAINING:
+        keep_heap()
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # where a routing of the user's own lies
     if arguments == ["--version"]:
@@ -87,6 +93,20 @@ def share_cores() -> None:
     """
     if "torch" not in sys.modules and not any(name in os.environ for name in WAITING):
         os.environ["GOMP_SPINCOUNT"] = SPINS
+
+
+def keep_heap() -> None:
+    """Let memory that one training step frees be the next one's, where the C library is glibc.
+
+    As it comes, glibc gives large blocks back to the system, which hands out new pages, one fault and 4 KiB of zeros
+    at a time. Results do not change. Two threads, nothing else running (results/throughput): CapsNet-Small trains 1.17
+    times as many digits a second, the small matrix network 1.21 times as many pairs.
+    """
+    if not any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ):
+        adjust = getattr(ctypes.CDLL(None), "mallopt", None)
+        if adjust is not None:
+            adjust(M_MMAP_MAX, 0)
+            adjust(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def _parse(arguments: Sequence[str]) -> Command:
