@@ -82,7 +82,7 @@ def training(results: Path) -> str:
         (
             name,
             str(first["batch_size"]),
-            *(" / ".join(f"{models[name][what]:.3g}" for models in measured) for what in ("reference", "fused")),
+            *(" / ".join(_rate(models[name][what]) for models in measured) for what in ("reference", "fused")),
             " / ".join(f"{models[name]['ratio']:.1f}" for models in measured),
         )
         for name, first in (measured[0] if measured else {}).items()
@@ -124,6 +124,10 @@ def _milliseconds(timing: dict[str, Any] | None) -> str:
         return "-"
     value, mark = 1e3 * timing["seconds"], "" if timing["is_quiet"] else "~"
     return f"{mark}{value:.0f}" if value >= 100 else f"{mark}{value:.1f}" if value >= 10 else f"{mark}{value:.2f}"
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _peak(measured: Sequence[dict[str, Any]]) -> str:
