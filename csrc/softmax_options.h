@@ -19,6 +19,7 @@ enum Algorithm : int32_t {
   entropy_routing = 3,    // query = normalise(sums)/alpha;  output sums / (1 + max_k |sums_k|)
   max_min_routing = 4,    // as dynamic routing, with max-min couplings (max_min.h) in the place of the softmax
   attention_routing = 5,  // query = LayerNorm(sums) / sqrt(D);  output sums
+  linear_routing = 6,     // query = T sums;              output sums
 };
 
 // Whether queries add up and sums are squashed.

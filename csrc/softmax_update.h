@@ -55,12 +55,16 @@ class SoftmaxUpdate {
         case attention_routing:
           normed_query_backward(sums + first, grad_query + first, grad_sums + first);
           break;
+        case linear_routing:
+          for (int64_t d = 0; d < size_; d++)
+            grad_sums[first + d * lanes_] = T(options_.inverse_temperature) * grad_query[first + d * lanes_];
+          break;
       }
     });
   }
 
   void output(const T* sums, const T* mass, T* out) const {
-    if (options_.algorithm == attention_routing) return void(std::copy_n(sums, parents_ * size_ * lanes_, out));
+    if (tells_sums()) return void(std::copy_n(sums, parents_ * size_ * lanes_, out));
     if (options_.algorithm == entropy_routing) return largest_norm_output(sums, out);
     for_each_vector([&](int64_t first, int64_t vector) {
       const T shrink = uses_mass() ? inverse_mass(mass[vector]) : T(1);
@@ -73,8 +77,7 @@ class SoftmaxUpdate {
   // `centre` is room for one vector per lane: (size, lanes).
   void output_backward(const T* sums, const T* mass, const T* grad_out, T* grad_sums, T* grad_mass,
                        T* centre) const {
-    if (options_.algorithm == attention_routing)
-      return void(std::copy_n(grad_out, parents_ * size_ * lanes_, grad_sums));
+    if (tells_sums()) return void(std::copy_n(grad_out, parents_ * size_ * lanes_, grad_sums));
     if (options_.algorithm == entropy_routing) return largest_norm_backward(sums, grad_out, grad_sums);
     for_each_vector([&](int64_t first, int64_t vector) {
       if (!uses_mass()) return squash_backward(sums + first, grad_out + first, grad_sums + first);
@@ -87,6 +90,9 @@ class SoftmaxUpdate {
   }
 
  private:
+  // Whether the sums themselves are the output, and what becomes of them is left to the caller.
+  bool tells_sums() const { return options_.algorithm == attention_routing || options_.algorithm == linear_routing; }
+
   // body(offset of the first entry, number of the vector) for every parent and lane.
   template <class Body>
   void for_each_vector(Body&& body) const {
@@ -114,6 +120,7 @@ class SoftmaxUpdate {
 
   T query_scale(int64_t t, const T* sums, const T* mass, int64_t vector) const {
     if (options_.algorithm == kmeans_euclidean) return inverse_mass(mass[vector]);
+    if (options_.algorithm == linear_routing) return T(options_.inverse_temperature);
     const T length = norm(sums);
     if (is_dynamic(options_.algorithm)) return length / (k_ + length * length);
     if (length <= shortest) return 0;

@@ -40,7 +40,7 @@ def test_it_says_why_a_backend_does_not_run(monkeypatch):
         found = findings()
         assert "auto takes fused" in found["backends"].state
         names = found["fused kernels"].state.split(", for ")[1].split(", ")
-        assert set(names) == set(routing_names()) - {"self_attention"}
+        assert set(names) == set(routing_names())
     monkeypatch.setattr(library, "why_not", lambda: "it was not built")
     found = findings()
     assert found["fused kernels"].state == "missing: it was not built"

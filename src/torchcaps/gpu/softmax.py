@@ -25,8 +25,8 @@ class TritonSoftmax:
     why_not_unasked = staticmethod(why_not_verified)
 
     def why_not(self, problem: Problem, options: SoftmaxOptions) -> str | None:
-        if options.algorithm == SoftmaxAlgorithm.ATTENTION:
-            return "it has no kernel for attention routing"
+        if options.algorithm in (SoftmaxAlgorithm.ATTENTION, SoftmaxAlgorithm.LINEAR):
+            return f"it has no kernel for {problem.algorithm.name} routing"
         return why_not_gpu(problem)
 
     def room(self, inputs: SoftmaxInputs, keep_state: bool) -> Tensor:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from torchcaps.capsules import Capsules
 from torchcaps.routing.attention.common import parents
-from torchcaps.routing.ops.softmax import SoftmaxAlgorithm, SoftmaxLowering, SoftmaxOptions
+from torchcaps.routing.ops.softmax import SoftmaxAlgorithm, SoftmaxInputs, SoftmaxLowering, SoftmaxOptions
 from torchcaps.routing.problem import Problem
 
 
@@ -27,7 +27,7 @@ class AttentionLowering(SoftmaxLowering):
         shift = torch.zeros_like(scale) if options.shift is None else options.shift
         return torch.stack((scale, shift))
 
-    def capsules(self, problem: Problem, found: Tensor) -> Capsules:
+    def capsules(self, problem: Problem, inputs: SoftmaxInputs, found: Tensor) -> Capsules:
         return parents(problem, found)
 
 

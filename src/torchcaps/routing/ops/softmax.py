@@ -37,6 +37,7 @@ class SoftmaxAlgorithm(IntEnum):
     ENTROPY = 3
     MAX_MIN = 4  # dynamic routing, its softmax replaced by the place between the smallest and the largest logit
     ATTENTION = 5  # queries are LayerNorms of the sums
+    LINEAR = 6  # queries are the sums, times the inverse temperature
 
 
 class SoftmaxOptions(NamedTuple):
@@ -132,7 +133,7 @@ class SoftmaxLowering:
         """What is learned of how queries follow from sums."""
         return None
 
-    def capsules(self, problem: Problem, found: Tensor) -> Capsules:
+    def capsules(self, problem: Problem, inputs: SoftmaxInputs, found: Tensor) -> Capsules:
         """What the kernels found as parents."""
         return Capsules.from_poses(found)
 
@@ -147,7 +148,7 @@ class SoftmaxLowering:
             kept = state if state.numel() else SOFTMAX.forward(*values, True)[-1]
             return SOFTMAX.couplings(kept, inputs.options.num_sums - 1, *values).view(description.coupling_shape)
 
-        return RoutingResult(self.capsules(problem, poses), last_coupling, reads=values)
+        return RoutingResult(self.capsules(problem, inputs, poses), last_coupling, reads=values)
 
     def _options(self, problem: Problem) -> SoftmaxOptions:
         return self.translate(problem.options)._replace(competition=competition_number(problem), leaky=problem.leaky)
