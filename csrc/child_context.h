@@ -20,7 +20,7 @@ namespace torchcaps {
 namespace by_child {
 
 // Children of one window that are worked on together: sums are loaded and stored once for all of them.
-constexpr int block = 4;
+constexpr int block = 8;
 
 // Sizes in registers.
 template <class T>
@@ -59,24 +59,26 @@ inline const Vec<T>* slot_centre(const Votes<T>& votes, const Layout<T>& layout,
 template <class T>
 inline void pack_parents(const T* source, int64_t parents, int64_t count, int vectors, Vec<T>* target) {
   constexpr int width = Simd<T>::width;
-  for (int v = 0; v < vectors; v++) {
-    for (int64_t e = 0; e < count; e++) {
-      Vec<T> x{};
-      for (int lane = 0; lane < width && v * width + lane < parents; lane++)
-        x[lane] = source[(v * width + lane) * count + e];
-      target[v * count + e] = x;
-    }
+  for (int v = 0; v < vectors; v++, target += count) {
+    const int lanes = int(std::min<int64_t>(width, parents - v * width));
+    const T* rows[width];
+    for (int lane = 0; lane < lanes; lane++) rows[lane] = source + (v * width + lane) * count;
+    if (lanes < width) std::fill_n(target, count, Vec<T>{});
+    transpose_rows<T>(rows, lanes, count, reinterpret_cast<T*>(target), width);
   }
 }
 
-// The way back, from registers to [J][count].
+// The way back, from registers to [J][count]; there may be more registers to a vector than are wanted.
 template <class T>
-inline void unpack_parents(const Vec<T>* source, int64_t parents, int64_t count, int vectors, T* target) {
+inline void unpack_parents(const Vec<T>* source, int64_t parents, int64_t count, int vectors, T* target,
+                           int64_t registers = 0) {
   constexpr int width = Simd<T>::width;
-  for (int v = 0; v < vectors; v++)
-    for (int64_t e = 0; e < count; e++)
-      for (int lane = 0; lane < width && v * width + lane < parents; lane++)
-        target[(v * width + lane) * count + e] = source[v * count + e][lane];
+  for (int v = 0; v < vectors; v++, source += registers ? registers : count) {
+    T* rows[width] = {};
+    for (int lane = 0; lane < width && v * width + lane < parents; lane++)
+      rows[lane] = target + (v * width + lane) * count;
+    transpose_columns<T>(reinterpret_cast<const T*>(source), width, width, count, rows);
+  }
 }
 
 // [transforms][J][count] -> [transforms][vectors][count] registers.
@@ -93,9 +95,10 @@ inline void pack_transforms(Crew& crew, const T* source, int64_t transforms, int
 
 // The logits of `Block` children in `count` windows that compete, [count][Block][vectors], become couplings times
 // the scale of the child; `log_totals`, if given, takes the logs of the sums of exponentials. A leak is one more
-// parent with logit 0, whose share is dropped.
-template <int Block, class T>
-inline void softmax(Vec<T>* logits, int count, int vectors, const T* scale, T* log_totals, bool leaky = false) {
+// parent with logit 0, whose share is dropped. `Numbers` is int, or a constant where the compiler knows the numbers.
+template <int Block, class Numbers, class T>
+inline __attribute__((always_inline)) void softmax(Vec<T>* logits, Numbers count, Numbers vectors, const T* scale,
+                                                   T* log_totals, bool leaky) {
   Vec<T> rows[Block];
   T largest[Block], sums[Block];
   for (int m = 0; m < Block; m++) {
@@ -111,7 +114,7 @@ inline void softmax(Vec<T>* logits, int count, int vectors, const T* scale, T* l
     Vec<T> total{};
     for (int k = 0; k < count; k++) {
       Vec<T>* row = logits + (k * Block + m) * vectors;
-      for (int v = 0; v < vectors; v++) total += row[v] = exp(row[v] - largest[m]);
+      for (int v = 0; v < vectors; v++) total += row[v] = exp_of_negative(row[v] - largest[m]);
     }
     rows[m] = total;
   }
@@ -122,8 +125,16 @@ inline void softmax(Vec<T>* logits, int count, int vectors, const T* scale, T* l
     const T factor = scale[m] / sums[m];
     for (int k = 0; k < count; k++)
       for (int v = 0; v < vectors; v++) logits[(k * Block + m) * vectors + v] *= factor;
-    if (log_totals) log_totals[m] = largest[m] + std::log(sums[m]);
   }
+  if (log_totals)
+    for (int m = 0; m < Block; m++) log_totals[m] = largest[m] + std::log(sums[m]);
+}
+
+template <int Block, class T>
+inline void softmax(Vec<T>* logits, int count, int vectors, const T* scale, T* log_totals, bool leaky = false) {
+  using One = std::integral_constant<int, 1>;
+  if (count == 1 && vectors == 1) return softmax<Block, One, T>(logits, One(), One(), scale, log_totals, leaky);
+  softmax<Block, int, T>(logits, count, vectors, scale, log_totals, leaky);
 }
 
 // The same where every parent type shares the child among the windows by itself: one softmax in each lane, with a leak
@@ -218,6 +229,10 @@ struct ChildContext {
     if (bias) pack_transforms<T>(crew, votes.bias, votes.transforms, votes.parents, layout.size, layout.vectors, bias);
   }
 
+  // The sizes of the layout where the compiler knows them.
+  int vectors() const { return shape.vectors; }
+  int entries() const { return shape.vectors * shape.size; }
+
   const Vec<T>* weight_of(int64_t slot) const { return weight + votes.transform_at(slot) * weight_registers; }
 
   // How the work is cut: few examples are worked on by all hands together, one tile after the other, each pass over the
@@ -291,6 +306,7 @@ struct ChildContext {
   static void for_blocks(int count, Body&& body) {
     int offset = 0;
     for (; offset + block <= count; offset += block) body(std::integral_constant<int, block>(), offset);
+    for (; offset + 4 <= count; offset += 4) body(std::integral_constant<int, 4>(), offset);
     for (; offset < count; offset++) body(std::integral_constant<int, 1>(), offset);
   }
 
@@ -301,7 +317,7 @@ struct ChildContext {
       const int64_t slot = sight.slot + offset + m;
       const Vec<T>* from = slot_centre(votes, layout, bias, slot, centre, bench.centre);
       centred_votes<false, T>(shape, bench.children[offset + m].pose, weight_of(slot), from, nullptr,
-                              layout.vectors, delta + m * layout.entries(), nullptr);
+                              vectors(), delta + m * entries(), nullptr);
     }
   }
 
@@ -328,19 +344,18 @@ struct ChildContext {
   template <int Block>
   void compete(Bench<T>& bench, int count, const T* scale, T* log_totals = nullptr, bool leaky = false) const {
     if (position)
-      softmax_over_windows<Block, T>(bench.coupling, count, layout.vectors, scale, log_totals, leaky);
+      softmax_over_windows<Block, T>(bench.coupling, count, vectors(), scale, log_totals, leaky);
     else
-      softmax<Block, T>(bench.coupling, count, layout.vectors, scale, log_totals, leaky);
+      softmax<Block, T>(bench.coupling, count, vectors(), scale, log_totals, leaky);
   }
 };
 
-// Runs body<Shape>() with the shape that fits.
+// Runs body with a null pointer to the shape that fits.
 template <class T, class Body>
 void with_shape(const Votes<T>& votes, Body&& body) {
-  if (votes.rows == 4 && votes.inner == 4 && votes.outer == 4)
-    body(static_cast<MatrixShape*>(nullptr));
-  else
-    body(static_cast<AnyShape*>(nullptr));
+  if (MatrixShape<1>::fits(votes)) return body(static_cast<MatrixShape<1>*>(nullptr));
+  if (MatrixShape<0>::fits(votes)) return body(static_cast<MatrixShape<0>*>(nullptr));
+  body(static_cast<AnyShape*>(nullptr));
 }
 
 }  // namespace by_child
