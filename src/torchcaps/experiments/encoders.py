@@ -28,6 +28,9 @@ EPOCHS, QUICK_EPOCHS, TUNED_EPOCHS = 8, 1, 3
 # Tried on the held-out texts of MR, five or six epochs: with 0.01 the mean has 74.9 % and attention 76.2, with 0.002
 # 75.3 and 78.2, capsules 78.4; with 0.005 capsules have 77.8.
 RATE, ENCODER_RATE = 2e-3, 0.03
+# Tried for one epoch of 963 training sentences of SST, one thread: 105 sentences a second instead of 53; the loss was
+# 0.514 instead of 0.519, on the validation part 0.456 instead of 0.460.
+TUNED_PRECISION = "bf16"
 NEWS_LENGTH = 300  # sub-words of news that are read
 QUICK_TRAIN, QUICK_TEST = 400, 200
 
@@ -54,6 +57,7 @@ def run_of(scale: Scale, data: str, head: str, *, fine_tune: bool = False) -> Ru
             learning_rate=RATE,
             warmup=0.1 if fine_tune else 0.05,
             class_weights="balanced" if data in BALANCED else None,
+            precision=TUNED_PRECISION if fine_tune else "no",
         ),
     )
 
@@ -92,5 +96,6 @@ EXPERIMENT = Experiment(
     remark="MiniLM (all-MiniLM-L6-v2, 22 million parameters). All heads read the same standardised vectors of tokens; "
     "the best epoch is chosen on validation, a tenth of the training texts where a set has no such part; MR and Subj "
     "are tested on the fold of ten that the seed names. SST is trained on sentences. Nothing was tuned but the "
-    "learning rate of pooling and the size of class poses, on the validation part of MR.",
+    "learning rate of pooling and the size of class poses, on the validation part of MR. Fine-tuned rows "
+    "are trained in mixed precision (bfloat16).",
 )
