@@ -10,6 +10,8 @@ from support.encoders import save_encoder
 from torchcaps.data.text import TextOptions
 from torchcaps.data.text.pairs import read_pairs
 from torchcaps.experiments import encoders, find_experiment, sts
+from torchcaps.experiments.harness import Finished
+from torchcaps.experiments.table import make_lines
 from torchcaps.runs import RunConfig
 
 
@@ -83,3 +85,17 @@ def test_a_method_is_measured(name, data, tmp_path):
     assert RunConfig.read(tmp_path / "run") == config
     if name == sts.TFIDF:
         assert found["STS 2012"] == pytest.approx(100)
+
+
+def test_the_figure_sets_every_method_beside_one_vector():
+    measured = {sts.MEAN: (70, 60), "K-Means": (69, 61), sts.TFIDF: (55, 60)}
+    rows = [row for row in sts.rows("full", "sts") if row.name in measured]
+    finished = [
+        Finished(row=row, config=row.config, result={}, measures=dict(zip(("SICK", sts.HALVES), figures, strict=True)))
+        for row in rows
+        for figures in [measured[row.name]]
+    ]
+    (axes,) = sts.draw(make_lines(rows, finished), "title", "caption").axes
+    marks = {line.get_label(): line.get_xdata().tolist() for line in axes.lines[:2]}
+    assert marks == {"SICK": [-15, -1], sts.HALVES: [0, 1]}
+    assert [label.get_text() for label in axes.get_yticklabels()] == [sts.TFIDF, "K-Means"]
