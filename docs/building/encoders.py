@@ -10,6 +10,7 @@ HEADS = {
     "capsules, K-Means": "capsules, K-Means",
     "attention": "attention over the tokens",
     "mean": "mean of the tokens",
+    "mean, LR": "mean of the tokens, logistic regression",
     "first token": "first token",
 }
 SENTENCES = {"sst-phrases: ": "sst: "}  # an encoder is given the sentences, words are given their phrases, too

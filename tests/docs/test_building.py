@@ -232,8 +232,8 @@ def test_heads_on_an_encoder_stand_beside_the_best_network_on_words(tmp_path):
         lines = [line | {"name": row, "mean": mean} for row, mean in measured]
         write(tmp_path / name / "results.json", experiment("full", []) | {"experiment": name, "lines": lines})
     assert rows(encoders.encoder_gains(tmp_path)) == [
-        ["SST-2", "17.00", "-", "-", "18.00", "-", "14.00, BiLSTM"],
-        ["SST-2, fine-tuned", "-", "-", "-", "-", "9.00", "14.00, BiLSTM"],
+        ["SST-2", "17.00", "-", "-", "18.00", "-", "-", "14.00, BiLSTM"],
+        ["SST-2, fine-tuned", "-", "-", "-", "-", "-", "9.00", "14.00, BiLSTM"],
     ]
 
 

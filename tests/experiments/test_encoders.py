@@ -20,7 +20,7 @@ def test_all_heads_stand_in_every_group_and_learn_alike():
     for group in {row.group for row in rows}:
         configs = [row.config for row in rows if row.group == group]
         is_tuned = "fine-tuned" in group
-        assert len(configs) == (len(encoders.TUNED_HEADS) if is_tuned else len(encoders.HEADS))
+        assert len(configs) == (len(encoders.TUNED_HEADS) if is_tuned else len(encoders.HEADS) + 1)  # and regression
         assert len({(c.data, c.text, c.training, c.validation, c.folds) for c in configs}) == 1
         assert {c.model_options.get("fine_tune", False) for c in configs} == {is_tuned}
 
@@ -99,3 +99,17 @@ def test_the_figure_sets_every_method_beside_one_vector():
     marks = {line.get_label(): line.get_xdata().tolist() for line in axes.lines[:2]}
     assert marks == {"SICK": [-15, -1], sts.HALVES: [0, 1]}
     assert [label.get_text() for label in axes.get_yticklabels()] == [sts.TFIDF, "K-Means"]
+
+
+def test_regression_reads_the_mean_of_the_tokens(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHCAPS_CACHE", str(tmp_path / "cache"))
+    texts = [f"a {mood} {kind}" for mood in ("good", "bad", "sad") for kind in ("film", "dog", "cat", "movie")] * 4
+    (tmp_path / "data").mkdir()
+    for part in ("train", "test"):
+        lines = [f"{text}\t{'up' if 'good' in text else 'down'}" for text in texts]
+        (tmp_path / "data" / f"{part}.tsv").write_text("\n".join(["text\tlabel", *lines]) + "\n")
+    text = TextOptions(encoder=save_encoder(tmp_path / "encoder"))
+    result = encoders.run_mean(RunConfig(data=str(tmp_path / "data"), text=text, validation=0.2), tmp_path / "run")
+    assert result["accuracy"] > 0.8  # of an encoder at random; two texts of three are down
+    assert result["parameters"] % 2 == 0
+    assert RunConfig.read(tmp_path / "run").text == text
