@@ -10,8 +10,9 @@ from support.encoders import save_encoder
 from torchcaps.data.text import TextOptions
 from torchcaps.data.text.pairs import read_pairs
 from torchcaps.experiments import encoders, find_experiment, sts
-from torchcaps.experiments.harness import Finished
+from torchcaps.experiments.harness import TEST_ERROR, Finished
 from torchcaps.experiments.table import make_lines
+from torchcaps.experiments.zhao2018 import F1_ERROR
 from torchcaps.runs import RunConfig
 
 
@@ -113,3 +114,11 @@ def test_regression_reads_the_mean_of_the_tokens(tmp_path, monkeypatch):
     assert result["accuracy"] > 0.8  # of an encoder at random; two texts of three are down
     assert result["parameters"] % 2 == 0
     assert RunConfig.read(tmp_path / "run").text == text
+
+
+def test_the_figure_has_one_bar_for_a_row():
+    rows = [row for row in encoders.rows("full", "") if row.name.startswith(("trec: first", "reuters-8: first"))]
+    measured = {"trec: first token": {TEST_ERROR: 28.0}, "reuters-8: first token": {F1_ERROR: 34.0, TEST_ERROR: 99.0}}
+    finished = [Finished(row=row, config=row.config, result={}, measures=measured[row.name]) for row in rows]
+    (axes,) = encoders.draw(make_lines(rows, finished), "title", "caption").axes
+    assert [bar.get_width() for bar in axes.patches] == [28, 34]
