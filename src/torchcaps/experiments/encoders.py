@@ -143,6 +143,6 @@ EXPERIMENT = Experiment(
     remark="MiniLM (all-MiniLM-L6-v2, 22 million parameters). All heads read the same standardised vectors of tokens; "
     "the best epoch is chosen on validation, a tenth of the training texts where a set has no such part; MR and Subj "
     "are tested on the fold of ten that the seed names. SST is trained on sentences. Nothing was tuned but the "
-    "learning rate of pooling and the size of class poses, on the validation part of MR. Fine-tuned rows "
-    "are trained in mixed precision (bfloat16).",
+    "learning rate of pooling and the size of class poses, on the validation part of MR, and the penalty of "
+    "logistic regression, on that of each set. Fine-tuned rows are trained in mixed precision (bfloat16).",
 )
