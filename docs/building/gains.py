@@ -118,21 +118,36 @@ def text_gains(results: Path) -> str:
     return gains(results, TEXT_LINES, TEXT)
 
 
+class Figure(NamedTuple):
+    """What several seeds gave; a single one has no deviation."""
+
+    mean: float
+    deviation: float | None
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f}" + ("" if self.deviation is None else f" ({self.deviation:.2f})")
+
+
+def figures(results: Path) -> dict[tuple[str, str, str], Figure]:
+    """By the experiment, the name of the row and what was measured."""
+    return {
+        (content["experiment"], kept["name"], kept["measured"]): Figure(kept["mean"], kept["deviation"])
+        for content in recorded_experiments(results)
+        for kept in (content["lines"] if content["scale"] == "full" else ())
+        if kept["values"]
+    }
+
+
 def gains(results: Path, lines: Sequence[Line], columns: Mapping[str, Sequence[str]]) -> str:
     """A column for each kind of network; a line without any figure is left out, a missing figure is a dash.
 
     With several seeds the figure is their mean, with the standard deviation between them.
     """
-    found: dict[tuple[str, str, str], str] = {}
-    for content in recorded_experiments(results):
-        for kept in content["lines"] if content["scale"] == "full" else ():
-            if kept["values"]:
-                deviation = "" if kept["deviation"] is None else f" ({kept['deviation']:.2f})"
-                found[content["experiment"], kept["name"], kept["measured"]] = f"{kept['mean']:.2f}{deviation}"
+    found = figures(results)
 
     def figure(line: Line, names: Sequence[str]) -> str:
         keys = ((line.experiment, line.prefix + name, line.measured) for name in names)
-        return next((found[key] for key in keys if key in found), "-")
+        return next((str(found[key]) for key in keys if key in found), "-")
 
     rows: list[Cells] = [(line.title, *(figure(line, names) for names in columns.values())) for line in lines]
     shown = [row for row in rows if any(cell != "-" for cell in row[1:])]

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from building.accuracy import routing_accuracy, trained_models
+from building.encoders import encoder_gains, similarity
 from building.estimators import text_estimator
 from building.experiments import experiment_tables, reproducible
 from building.gains import matrix_gains, text_gains, vector_gains
@@ -28,6 +29,8 @@ def write_tables(results: Path, folder: Path) -> None:
         "vector-gains": vector_gains(results),
         "matrix-gains": matrix_gains(results),
         "text-gains": text_gains(results),
+        "encoder-gains": encoder_gains(results),
+        "similarity": similarity(results),
         "text-estimator": text_estimator(results),
         "interests": interests(results),
         "recommend-scaling": recommend_scaling(results),

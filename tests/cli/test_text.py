@@ -2,13 +2,17 @@
 
 import io
 import json
+import warnings
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from support.encoders import save_encoder
 from torchcaps import load
 from torchcaps.cli import main
+from torchcaps.cli.notices import notices
+from torchcaps.inputs.texts import TextNotice
 
 GOOD, BAD = ("good", "fine", "great", "lovely"), ("bad", "poor", "awful", "dull")
 FILLER = ("the", "film", "was", "a", "story", "with", "actors", "music", "and", "plot")
@@ -221,6 +225,16 @@ def test_long_and_empty_texts_are_noted_and_nothing_is_lost(tmp_path, capsys):
     assert "texts are longer than 20 tokens and were cut there" in output
     assert "(there are no test texts)" in output
     assert (tmp_path / "run" / "model").exists()
+
+
+def test_what_is_noted_is_noted_once(capsys):
+    with notices(Console(soft_wrap=True)):
+        for _ in range(2):
+            warnings.warn("a note", TextNotice, stacklevel=1)
+            with warnings.catch_warnings():  # after which Python forgets what it had said
+                pass
+        warnings.warn("another note", TextNotice, stacklevel=1)
+    assert capsys.readouterr().out == "note: a note\nnote: another note\n"
 
 
 def test_train_on_an_encoder_predict_and_evaluate(tmp_path, capsys, monkeypatch):

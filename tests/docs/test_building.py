@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from building import accuracy, docstrings, estimators, experiments, gains, mathml, speed
+from building import accuracy, docstrings, encoders, estimators, experiments, gains, mathml, speed
 from building.markdown import NOTHING
 from building.tables import write_tables
 from torchcaps.experiments import find_experiment
@@ -86,6 +86,8 @@ def test_speed_has_rows_for_what_was_measured(tmp_path):
         gains.vector_gains,
         gains.matrix_gains,
         gains.text_gains,
+        encoders.encoder_gains,
+        encoders.similarity,
         estimators.text_estimator,
     ],
 )
@@ -220,6 +222,39 @@ def test_gains_name_rows_that_there_are(lines, columns):
         yardsticks = {"uniform", "uniform (t = 1)"} & columns.keys() or {"no routing"}
         assert yardsticks & set(found), line
         assert len(found) >= 4, line
+
+
+def test_heads_on_an_encoder_stand_beside_the_best_network_on_words(tmp_path):
+    line = {"measured": "test error, %", "values": [1.0], "deviation": None}
+    words = [("sst-phrases: BiLSTM", 14.0), ("sst-phrases: Kim's CNN", 15.0), ("trec: BiLSTM", 8.0)]
+    heads = [("sst: capsules, dynamic", 17.0), ("sst: mean of the tokens", 18.0), ("sst, fine-tuned: first token", 9.0)]
+    for name, measured in (("zhao2018", words), ("encoders", heads)):
+        lines = [line | {"name": row, "mean": mean} for row, mean in measured]
+        write(tmp_path / name / "results.json", experiment("full", []) | {"experiment": name, "lines": lines})
+    assert rows(encoders.encoder_gains(tmp_path)) == [
+        ["SST-2", "17.00", "-", "-", "18.00", "-", "-", "14.00, BiLSTM"],
+        ["SST-2, fine-tuned", "-", "-", "-", "-", "-", "9.00", "14.00, BiLSTM"],
+    ]
+
+
+def test_heads_on_an_encoder_are_rows_that_there_are():
+    names = {row.name for row in find_experiment("encoders").choose_rows("full")}
+    for line in gains.TEXT_LINES:
+        start = encoders.SENTENCES.get(line.prefix, line.prefix)
+        assert all(start + head in names for head in encoders.HEADS.values()) or start == "waimai: "
+
+
+def test_ways_to_compare_texts_have_a_row_each(tmp_path):
+    line = {"values": [1.0], "deviation": None}
+    lines = [
+        line | {"name": name, "measured": measured, "mean": mean}
+        for name, mean in (("TF-IDF", 56.54), ("K-Means", 65.0))
+        for measured in ("STS 2012", "halves of news that find each other first, %")
+    ]
+    write(tmp_path / "results.json", experiment("full", []) | {"experiment": "sts", "lines": lines})
+    found = encoders.similarity(tmp_path)
+    assert "STS 2012 | halves |" in found
+    assert rows(found) == [["TF-IDF", "56.5", "56.5"], ["K-Means", "65.0", "65.0"]]
 
 
 def test_tables_that_are_right_are_left_alone(tmp_path):

@@ -10,6 +10,9 @@ from support.encoders import save_encoder
 from torchcaps.data.text import TextOptions
 from torchcaps.data.text.pairs import read_pairs
 from torchcaps.experiments import encoders, find_experiment, sts
+from torchcaps.experiments.harness import TEST_ERROR, Finished
+from torchcaps.experiments.table import make_lines
+from torchcaps.experiments.zhao2018 import F1_ERROR
 from torchcaps.runs import RunConfig
 
 
@@ -18,7 +21,7 @@ def test_all_heads_stand_in_every_group_and_learn_alike():
     for group in {row.group for row in rows}:
         configs = [row.config for row in rows if row.group == group]
         is_tuned = "fine-tuned" in group
-        assert len(configs) == (len(encoders.TUNED_HEADS) if is_tuned else len(encoders.HEADS))
+        assert len(configs) == (len(encoders.TUNED_HEADS) if is_tuned else len(encoders.HEADS) + 1)  # and regression
         assert len({(c.data, c.text, c.training, c.validation, c.folds) for c in configs}) == 1
         assert {c.model_options.get("fine_tune", False) for c in configs} == {is_tuned}
 
@@ -83,3 +86,39 @@ def test_a_method_is_measured(name, data, tmp_path):
     assert RunConfig.read(tmp_path / "run") == config
     if name == sts.TFIDF:
         assert found["STS 2012"] == pytest.approx(100)
+
+
+def test_the_figure_sets_every_method_beside_one_vector():
+    measured = {sts.MEAN: (70, 60), "K-Means": (69, 61), sts.TFIDF: (55, 60)}
+    rows = [row for row in sts.rows("full", "sts") if row.name in measured]
+    finished = [
+        Finished(row=row, config=row.config, result={}, measures=dict(zip(("SICK", sts.HALVES), figures, strict=True)))
+        for row in rows
+        for figures in [measured[row.name]]
+    ]
+    (axes,) = sts.draw(make_lines(rows, finished), "title", "caption").axes
+    marks = {line.get_label(): line.get_xdata().tolist() for line in axes.lines[:2]}
+    assert marks == {"SICK": [-15, -1], sts.HALVES: [0, 1]}
+    assert [label.get_text() for label in axes.get_yticklabels()] == [sts.TFIDF, "K-Means"]
+
+
+def test_regression_reads_the_mean_of_the_tokens(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHCAPS_CACHE", str(tmp_path / "cache"))
+    texts = [f"a {mood} {kind}" for mood in ("good", "bad", "sad") for kind in ("film", "dog", "cat", "movie")] * 4
+    (tmp_path / "data").mkdir()
+    for part in ("train", "test"):
+        lines = [f"{text}\t{'up' if 'good' in text else 'down'}" for text in texts]
+        (tmp_path / "data" / f"{part}.tsv").write_text("\n".join(["text\tlabel", *lines]) + "\n")
+    text = TextOptions(encoder=save_encoder(tmp_path / "encoder"))
+    result = encoders.run_mean(RunConfig(data=str(tmp_path / "data"), text=text, validation=0.2), tmp_path / "run")
+    assert result["accuracy"] > 0.8  # of an encoder at random; two texts of three are down
+    assert result["parameters"] % 2 == 0
+    assert RunConfig.read(tmp_path / "run").text == text
+
+
+def test_the_figure_has_one_bar_for_a_row():
+    rows = [row for row in encoders.rows("full", "") if row.name.startswith(("trec: first", "reuters-8: first"))]
+    measured = {"trec: first token": {TEST_ERROR: 28.0}, "reuters-8: first token": {F1_ERROR: 34.0, TEST_ERROR: 99.0}}
+    finished = [Finished(row=row, config=row.config, result={}, measures=measured[row.name]) for row in rows]
+    (axes,) = encoders.draw(make_lines(rows, finished), "title", "caption").axes
+    assert [bar.get_width() for bar in axes.patches] == [28, 34]

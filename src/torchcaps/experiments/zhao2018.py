@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -185,8 +185,25 @@ def _ablation(scale: Scale) -> list[Row]:
 
 
 def run_tfidf(config: RunConfig, folder: Path, on_event: Callable[[Event], None] | None = None) -> dict[str, Any]:
-    """Logistic regression on words and pairs of words (Chinese: one to three characters), on the texts that networks
-    learn from; how strongly it is regularised is chosen on validation, or on a part of them that is held out for it."""
+    """Logistic regression on words and pairs of words (Chinese: one to three characters)."""
+    return run_regression(config, folder, fit_tfidf, STRENGTHS)
+
+
+def run_regression(
+    config: RunConfig,
+    folder: Path,
+    fit: Callable[[TextSet, float, bool], Pipeline],
+    strengths: Sequence[float],
+) -> dict[str, Any]:
+    """Logistic regression on the texts that networks learn from; how strongly it is regularised is chosen on
+    validation, or on a part of them that is held out for it.
+
+    Args:
+        config: of the run.
+        folder: of the run.
+        fit: from texts, strength, and whether classes weigh alike, to what classifies texts.
+        strengths: what is tried.
+    """
     data = load_run_data(config)
     everything, _ = training_parts(config, data)
     train, validation = training_parts(replace(config, validation=config.validation or HELD_OUT), data)
@@ -197,8 +214,8 @@ def run_tfidf(config: RunConfig, folder: Path, on_event: Callable[[Event], None]
     assert isinstance(test, TextSet)
     started, is_balanced = time.monotonic(), config.training.class_weights == "balanced"
     num_classes, right, strength, task = len(data.class_names), -1.0, 0.0, None
-    for tried in STRENGTHS:
-        found = class_probabilities(fit_tfidf(train, tried, is_balanced), validation.texts, num_classes)
+    for tried in strengths:
+        found = class_probabilities(fit(train, tried, is_balanced), validation.texts, num_classes)
         asked = classification(num_classes, multi_label=train.is_multi_label)
         asked.at_least_one = True
         asked.settle(found, validation.labels)
@@ -206,11 +223,11 @@ def run_tfidf(config: RunConfig, folder: Path, on_event: Callable[[Event], None]
         if accuracy > right:
             right, strength, task = accuracy, tried, asked
     assert task is not None
-    classifier = fit_tfidf(everything, strength, is_balanced)
+    classifier = fit(everything, strength, is_balanced)
     result: dict[str, Any] = {
         "validation_accuracy": right,
         "seconds": round(time.monotonic() - started, 1),
-        "parameters": len(classifier[0].vocabulary_) * len(classifier.classes_),
+        "parameters": classifier[-1].n_features_in_ * len(classifier.classes_),
         "seed": config.training.seed,
         "num_test": len(test),
         **task.score(task.decide(class_probabilities(classifier, test.texts, num_classes)), test.labels),
@@ -226,10 +243,15 @@ def fit_tfidf(train: TextSet, strength: float, is_balanced: bool) -> Pipeline:
     vectoriser = TfidfVectorizer(ngram_range=(1, 2))
     if is_chinese(train.texts[:1000]):
         vectoriser = TfidfVectorizer(analyzer="char", ngram_range=(1, 3))
+    return fit_regression(train, strength, is_balanced, vectoriser)
+
+
+def fit_regression(train: TextSet, strength: float, is_balanced: bool, *steps: Any) -> Pipeline:
+    """Logistic regression on what some steps make of texts."""
     regression = LogisticRegression(C=strength, max_iter=2000, class_weight="balanced" if is_balanced else None)
     # where texts may have several labels, those of training have one: that is what is learned
     targets = train.labels.argmax(1) if train.is_multi_label else train.labels
-    return make_pipeline(vectoriser, regression).fit(train.texts, targets)
+    return make_pipeline(*steps, regression).fit(train.texts, targets)
 
 
 def class_probabilities(classifier: LogisticRegression | Pipeline, inputs: Any, num_classes: int) -> np.ndarray:

