@@ -20,7 +20,7 @@ namespace torchcaps {
 namespace by_child {
 
 // Children of one window that are worked on together: sums are loaded and stored once for all of them.
-constexpr int block = 4;
+constexpr int block = 8;
 
 // Sizes in registers.
 template <class T>
@@ -291,6 +291,7 @@ struct ChildContext {
   static void for_blocks(int count, Body&& body) {
     int offset = 0;
     for (; offset + block <= count; offset += block) body(std::integral_constant<int, block>(), offset);
+    for (; offset + 4 <= count; offset += 4) body(std::integral_constant<int, 4>(), offset);
     for (; offset < count; offset++) body(std::integral_constant<int, 1>(), offset);
   }
 

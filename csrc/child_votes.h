@@ -76,39 +76,35 @@ inline void centred_votes(const AnyShape& shape, const T* pose, const Vec<T>* we
   }
 }
 
-// Two rows of the pose stay in registers while the parents pass by.
+// Rows of the pose stay in registers while the parents pass by: all four where there are registers enough, else two.
 template <bool with_distance, class T>
 inline void centred_votes(const MatrixShape&, const T* pose, const Vec<T>* weight, const Vec<T>* centre,
                           const Vec<T>* precision, int vectors, Vec<T>* delta, Vec<T>* distance) {
-  for (int r = 0; r < 4; r += 2) {
-    const T* upper = pose + 4 * r;
-    const T* lower = upper + 4;
-    const Vec<T> a0 = broadcast<T>(upper[0]), a1 = broadcast<T>(upper[1]);
-    const Vec<T> a2 = broadcast<T>(upper[2]), a3 = broadcast<T>(upper[3]);
-    const Vec<T> b0 = broadcast<T>(lower[0]), b1 = broadcast<T>(lower[1]);
-    const Vec<T> b2 = broadcast<T>(lower[2]), b3 = broadcast<T>(lower[3]);
+  constexpr int together = num_registers >= 32 ? 4 : 2;
+  for (int first = 0; first < 4; first += together) {
+    Vec<T> row[together][4];
+    for (int i = 0; i < together; i++)
+      for (int k = 0; k < 4; k++) row[i][k] = broadcast<T>(pose[4 * (first + i) + k]);
     for (int v = 0; v < vectors; v++) {
-      Vec<T> upper_total = with_distance && r > 0 ? distance[v] : Vec<T>{}, lower_total{};
+      Vec<T> totals[together] = {};
+      if (with_distance && first > 0) totals[0] = distance[v];
       for (int c = 0; c < 4; c++) {
         const Vec<T>* column = weight + 16 * v + c;
-        const Vec<T> w0 = column[0], w1 = column[4], w2 = column[8], w3 = column[12];
-        const int h = 16 * v + 4 * r + c;
-        Vec<T> x = w0 * a0 - centre[h];
-        x += w1 * a1;
-        x += w2 * a2;
-        x += w3 * a3;
-        Vec<T> y = w0 * b0 - centre[h + 4];
-        y += w1 * b1;
-        y += w2 * b2;
-        y += w3 * b3;
-        delta[h] = x;
-        delta[h + 4] = y;
-        if (with_distance) {
-          upper_total += x * precision[h] * x;
-          lower_total += y * precision[h + 4] * y;
+        Vec<T> w0 = column[0], w1 = column[4], w2 = column[8], w3 = column[12];
+        keep(w0), keep(w1), keep(w2), keep(w3);
+        for (int i = 0; i < together; i++) {
+          const int h = 16 * v + 4 * (first + i) + c;
+          Vec<T> x = w0 * row[i][0] - centre[h];
+          x += w1 * row[i][1];
+          x += w2 * row[i][2];
+          x += w3 * row[i][3];
+          delta[h] = x;
+          if (with_distance) totals[i] += x * precision[h] * x;
         }
       }
-      if (with_distance) distance[v] = upper_total + lower_total;
+      if (!with_distance) continue;
+      for (int i = 1; i < together; i++) totals[0] += totals[i];
+      distance[v] = totals[0];
     }
   }
 }

@@ -12,9 +12,9 @@ namespace torchcaps {
 
 #if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
 #define TORCHCAPS_AVX512
-constexpr int register_bytes = 64;
+constexpr int register_bytes = 64, num_registers = 32;
 #else
-constexpr int register_bytes = 32;
+constexpr int register_bytes = 32, num_registers = 16;
 #endif
 
 template <class T>
