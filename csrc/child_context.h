@@ -22,6 +22,9 @@ namespace by_child {
 // Children of one window that are worked on together: sums are loaded and stored once for all of them.
 constexpr int block = 8;
 
+// What windows that are worked on in turns may take of the nearest cache.
+constexpr int64_t near_bytes = int64_t(24) << 10;
+
 // Sizes in registers.
 template <class T>
 struct Layout {
@@ -93,9 +96,10 @@ inline void pack_transforms(Crew& crew, const T* source, int64_t transforms, int
 
 // The logits of `Block` children in `count` windows that compete, [count][Block][vectors], become couplings times
 // the scale of the child; `log_totals`, if given, takes the logs of the sums of exponentials. A leak is one more
-// parent with logit 0, whose share is dropped.
-template <int Block, class T>
-inline void softmax(Vec<T>* logits, int count, int vectors, const T* scale, T* log_totals, bool leaky = false) {
+// parent with logit 0, whose share is dropped. `Numbers` is int, or a constant where the compiler knows the numbers.
+template <int Block, class Numbers, class T>
+inline __attribute__((always_inline)) void softmax(Vec<T>* logits, Numbers count, Numbers vectors, const T* scale,
+                                                   T* log_totals, bool leaky) {
   Vec<T> rows[Block];
   T largest[Block], sums[Block];
   for (int m = 0; m < Block; m++) {
@@ -111,7 +115,7 @@ inline void softmax(Vec<T>* logits, int count, int vectors, const T* scale, T* l
     Vec<T> total{};
     for (int k = 0; k < count; k++) {
       Vec<T>* row = logits + (k * Block + m) * vectors;
-      for (int v = 0; v < vectors; v++) total += row[v] = exp(row[v] - largest[m]);
+      for (int v = 0; v < vectors; v++) total += row[v] = exp_of_negative(row[v] - largest[m]);
     }
     rows[m] = total;
   }
@@ -122,8 +126,16 @@ inline void softmax(Vec<T>* logits, int count, int vectors, const T* scale, T* l
     const T factor = scale[m] / sums[m];
     for (int k = 0; k < count; k++)
       for (int v = 0; v < vectors; v++) logits[(k * Block + m) * vectors + v] *= factor;
-    if (log_totals) log_totals[m] = largest[m] + std::log(sums[m]);
   }
+  if (log_totals)
+    for (int m = 0; m < Block; m++) log_totals[m] = largest[m] + std::log(sums[m]);
+}
+
+template <int Block, class T>
+inline void softmax(Vec<T>* logits, int count, int vectors, const T* scale, T* log_totals, bool leaky = false) {
+  using One = std::integral_constant<int, 1>;
+  if (count == 1 && vectors == 1) return softmax<Block, One, T>(logits, One(), One(), scale, log_totals, leaky);
+  softmax<Block, int, T>(logits, count, vectors, scale, log_totals, leaky);
 }
 
 // The same where every parent type shares the child among the windows by itself: one softmax in each lane, with a leak
@@ -263,7 +275,7 @@ struct ChildContext {
   }
 
   // Fills the bench with what an example shows of a unit; returns the number of sights that exist.
-  int look(const Unit& unit, int64_t example, Bench<T>& bench) const {
+  int look(const Order& order, const Unit& unit, int64_t example, Bench<T>& bench) const {
     bool any = false;
     for (int m = 0; m < unit.count; m++) {
       const int64_t at = example * votes.children + unit.child + m;
@@ -275,8 +287,15 @@ struct ChildContext {
     }
     int count = 0;
     for (int64_t k = unit.first; any && k < unit.last; k++)
-      if (votes.window_exists(example, plan.sights[k].window)) bench.sights[count++] = plan.sights[k];
+      if (votes.window_exists(example, order.sights[k].window)) bench.sights[count++] = order.sights[k];
     return count;
+  }
+
+  bool windows_compete() const { return global || position; }
+
+  // An order window by window in which `bytes` of each window and example of a tile stay in the nearest cache.
+  Order near_order(int64_t tile, int64_t bytes) const {
+    return by_window(votes, between(1, near_bytes / (tile * bytes), votes.windows), block);
   }
 
   // Calls body with the sights that compete with each other: all of them, or each on its own.
