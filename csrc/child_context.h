@@ -230,6 +230,10 @@ struct ChildContext {
     if (bias) pack_transforms<T>(crew, votes.bias, votes.transforms, votes.parents, layout.size, layout.vectors, bias);
   }
 
+  // The sizes of the layout where the compiler knows them.
+  int vectors() const { return shape.vectors; }
+  int entries() const { return shape.vectors * shape.size; }
+
   const Vec<T>* weight_of(int64_t slot) const { return weight + votes.transform_at(slot) * weight_registers; }
 
   // How the work is cut: few examples are worked on by all hands together, one tile after the other, each pass over the
@@ -321,7 +325,7 @@ struct ChildContext {
       const int64_t slot = sight.slot + offset + m;
       const Vec<T>* from = slot_centre(votes, layout, bias, slot, centre, bench.centre);
       centred_votes<false, T>(shape, bench.children[offset + m].pose, weight_of(slot), from, nullptr,
-                              layout.vectors, delta + m * layout.entries(), nullptr);
+                              vectors(), delta + m * entries(), nullptr);
     }
   }
 
@@ -348,19 +352,18 @@ struct ChildContext {
   template <int Block>
   void compete(Bench<T>& bench, int count, const T* scale, T* log_totals = nullptr, bool leaky = false) const {
     if (position)
-      softmax_over_windows<Block, T>(bench.coupling, count, layout.vectors, scale, log_totals, leaky);
+      softmax_over_windows<Block, T>(bench.coupling, count, vectors(), scale, log_totals, leaky);
     else
-      softmax<Block, T>(bench.coupling, count, layout.vectors, scale, log_totals, leaky);
+      softmax<Block, T>(bench.coupling, count, vectors(), scale, log_totals, leaky);
   }
 };
 
-// Runs body<Shape>() with the shape that fits.
+// Runs body with a null pointer to the shape that fits.
 template <class T, class Body>
 void with_shape(const Votes<T>& votes, Body&& body) {
-  if (votes.rows == 4 && votes.inner == 4 && votes.outer == 4)
-    body(static_cast<MatrixShape*>(nullptr));
-  else
-    body(static_cast<AnyShape*>(nullptr));
+  if (MatrixShape<1>::fits(votes)) return body(static_cast<MatrixShape<1>*>(nullptr));
+  if (MatrixShape<0>::fits(votes)) return body(static_cast<MatrixShape<0>*>(nullptr));
+  body(static_cast<AnyShape*>(nullptr));
 }
 
 }  // namespace by_child

@@ -1,8 +1,8 @@
 // Votes of one child in one slot, and their gradients, for all parents at once.
 //
 // A pose is `rows` x `inner`, a transformation `inner` x `outer`, a vote `rows` x `outer`; weights are packed as
-// [vector][inner * outer] registers. `Shape<4, 4, 4>` is known to the compiler (matrix capsules); `AnyShape`
-// takes everything else.
+// [vector][inner * outer] registers. `MatrixShape` is known to the compiler (matrix capsules of 4 x 4), with one register
+// of parents or any number; `AnyShape` takes everything else.
 #pragma once
 #include <type_traits>
 
@@ -12,22 +12,44 @@
 namespace torchcaps {
 namespace by_child {
 
-template <int Rows, int Inner, int Outer>
-struct Shape {
+// Registers of parents: a constant, or 0 where the compiler does not know how many.
+template <int Known>
+struct Registers {
+  static constexpr int vectors = Known;
   template <class T>
-  explicit Shape(const Votes<T>&) {}
-  static constexpr int rows = Rows, inner = Inner, outer = Outer;
-  static constexpr int size = Rows * Outer;
+  explicit Registers(const Votes<T>&) {}
 };
 
-struct AnyShape {
+template <>
+struct Registers<0> {
+  const int vectors;
+  template <class T>
+  explicit Registers(const Votes<T>& votes) : vectors(int((votes.parents + Simd<T>::width - 1) / Simd<T>::width)) {}
+};
+
+template <int Vectors>
+struct MatrixShape : Registers<Vectors> {
+  static constexpr int rows = 4, inner = 4, outer = 4, size = 16;
+  template <class T>
+  static bool fits(const Votes<T>& votes) {
+    return votes.rows == rows && votes.inner == inner && votes.outer == outer && votes.parents <= most<T>();
+  }
+  using Registers<Vectors>::Registers;
+
+ private:
+  template <class T>
+  static constexpr int64_t most() {
+    return Vectors > 0 ? Vectors * Simd<T>::width : largest_number;
+  }
+};
+
+struct AnyShape : Registers<0> {
   template <class T>
   explicit AnyShape(const Votes<T>& votes)
-      : rows(int(votes.rows)), inner(int(votes.inner)), outer(int(votes.outer)), size(int(votes.vote_size())) {}
+      : Registers<0>(votes), rows(int(votes.rows)), inner(int(votes.inner)), outer(int(votes.outer)),
+        size(int(votes.vote_size())) {}
   const int rows, inner, outer, size;
 };
-
-using MatrixShape = Shape<4, 4, 4>;
 
 // Keeps a value that is used several times in a register; left alone, the compiler loads it again for each use.
 template <class V>
@@ -77,8 +99,8 @@ inline void centred_votes(const AnyShape& shape, const T* pose, const Vec<T>* we
 }
 
 // Rows of the pose stay in registers while the parents pass by: all four where there are registers enough, else two.
-template <bool with_distance, class T>
-inline void centred_votes(const MatrixShape&, const T* pose, const Vec<T>* weight, const Vec<T>* centre,
+template <bool with_distance, class T, int Vectors>
+inline void centred_votes(const MatrixShape<Vectors>&, const T* pose, const Vec<T>* weight, const Vec<T>* centre,
                           const Vec<T>* precision, int vectors, Vec<T>* delta, Vec<T>* distance) {
   constexpr int together = num_registers >= 32 ? 4 : 2;
   for (int first = 0; first < 4; first += together) {
@@ -128,8 +150,8 @@ inline void add_pose_gradient(const AnyShape& shape, const Vec<T>* grad_vote, co
   }
 }
 
-template <class T>
-inline void add_pose_gradient(const MatrixShape&, const Vec<T>* grad_vote, const Vec<T>* weight, int vectors,
+template <class T, int Vectors>
+inline void add_pose_gradient(const MatrixShape<Vectors>&, const Vec<T>* grad_vote, const Vec<T>* weight, int vectors,
                               Vec<T>* grad_pose) {
   for (int r = 0; r < 4; r += 2) {
     Vec<T> a0 = grad_pose[4 * r], a1 = grad_pose[4 * r + 1], a2 = grad_pose[4 * r + 2], a3 = grad_pose[4 * r + 3];
@@ -173,8 +195,8 @@ inline void add_weight_gradient(const AnyShape& shape, const T* pose, const Vec<
   }
 }
 
-template <class T>
-inline void add_weight_gradient(const MatrixShape&, const T* pose, const Vec<T>* grad_vote, int vectors,
+template <class T, int Vectors>
+inline void add_weight_gradient(const MatrixShape<Vectors>&, const T* pose, const Vec<T>* grad_vote, int vectors,
                                 Vec<T>* grad_weight) {
   for (int k = 0; k < 4; k += 2) {
     const Vec<T> a0 = broadcast<T>(pose[k]), a1 = broadcast<T>(pose[4 + k]);

@@ -338,13 +338,13 @@ class Backward {
         for (int k = 0; k < count; k++) {
           const Response<T> window(
               tile.responses + (base + sights[k].window) * Response<T>::registers(layout_), layout_);
-          respond<Block, T>(bench.delta + k * Block * layout_.entries(), window, layout_.vectors, context_.shape.size,
-                            self.at_hand.response + k * Block * layout_.vectors);
+          respond<Block, T>(bench.delta + k * Block * entries(), window, vectors(), size(),
+                            self.at_hand.response + k * Block * vectors());
           if (context_.worth) respond_worth<Block>(self, window, sights[k], k, offset);
         }
         T totals[Block];
-        self.at_hand.template sum<Block>(bench, layout_.vectors, count, totals);
-        self.at_hand.template average<Block>(bench, layout_.vectors, count, totals, context_.position);
+        self.at_hand.template sum<Block>(bench, vectors(), count, totals);
+        self.at_hand.template average<Block>(bench, vectors(), count, totals, context_.position);
         for (int m = 0; m < Block; m++)
           if (bench.children[offset + m].votes) grad_activations[offset + m] += totals[m];
         for (int k = 0; k < count; k++) {
@@ -353,8 +353,8 @@ class Backward {
         }
         for (int k = 0; k < count; k++) {
           const Sums<T> sums(all_sums + (base + sights[k].window) * Sums<T>::registers(layout_), layout_);
-          accumulate<Block, T>(bench.delta + k * Block * layout_.entries(),
-                               self.at_hand.response + k * Block * layout_.vectors, layout_.vectors, context_.shape.size,
+          accumulate<Block, T>(bench.delta + k * Block * entries(),
+                               self.at_hand.response + k * Block * vectors(), vectors(), size(),
                                sums);
         }
       });
@@ -369,8 +369,8 @@ class Backward {
       const T activation = self.bench.children[offset + m].activation;
       const Vec<T>* worth = context_.worth_of(slot);
       Vec<T>* grad_worth = self.part->worth + (worth - context_.worth);
-      for (int v = 0; v < layout_.vectors; v++) {
-        const int at = (k * Block + m) * layout_.vectors + v;
+      for (int v = 0; v < vectors(); v++) {
+        const int at = (k * Block + m) * vectors() + v;
         self.at_hand.response[at] += window.logit[v] * worth[v];
         grad_worth[v] += window.logit[v] * self.bench.coupling[at] * activation;
       }
@@ -383,11 +383,11 @@ class Backward {
     const T sharp = T(options_.inverse_temperature[t - 1]);
     for (int m = 0; m < Block; m++) {
       const T activation = self.bench.children[offset + m].activation;
-      const Vec<T>* mean = self.at_hand.mean + m * layout_.vectors;
-      const Vec<T>* coupling = self.bench.coupling + (k * Block + m) * layout_.vectors;
-      Vec<T>* response = self.at_hand.response + (k * Block + m) * layout_.vectors;
+      const Vec<T>* mean = self.at_hand.mean + m * vectors();
+      const Vec<T>* coupling = self.bench.coupling + (k * Block + m) * vectors();
+      Vec<T>* response = self.at_hand.response + (k * Block + m) * vectors();
       Vec<T>* target = coefficients + m * this->coefficients() + 2 * t - 2;
-      for (int v = 0; v < layout_.vectors; v++, target += terms_ - 1) {
+      for (int v = 0; v < vectors(); v++, target += terms_ - 1) {
         const Vec<T> weight = coupling[v] * activation;
         target[0] = weight;
         target[1] = response[v] = sharp * weight * (response[v] - mean[v]);
@@ -407,7 +407,7 @@ class Backward {
     const Sums<T> sums(tile.sums + w * Sums<T>::registers(layout_), layout_);
     const Gaussians<T> gaussians(tile.gaussians + w * Gaussians<T>::registers(layout_), layout_);
     const Arriving<T> arriving(tile.arriving + w * Arriving<T>::registers(layout_), layout_);
-    for (int v = 0; v < layout_.vectors; v++) {
+    for (int v = 0; v < vectors(); v++) {
       arriving.log_weight[v] = sums.mass[v];
       arriving.logit[v] = Vec<T>{};
       for (int h = v * layout_.size; h < (v + 1) * layout_.size; h++) {
@@ -434,7 +434,7 @@ class Backward {
       context_.for_blocks(unit.count, [&](auto block_size, int offset) {
         form_vote_gradients<decltype(block_size)::value>(tile, self, sight, offset, base, coupling, responses);
         for (int m = 0; m < decltype(block_size)::value; m++)
-          spend(self, sight.slot + offset + m, bench.delta + m * layout_.entries(),
+          spend(self, sight.slot + offset + m, bench.delta + m * entries(),
                               bench.children[offset + m].pose, offset + m);
       });
     }
@@ -472,26 +472,26 @@ class Backward {
         for (int k = 0; k < count; k++) {
           const int64_t w = base + sights[k].window;
           const Response<T> window(tile.responses + w * Response<T>::registers(layout_), layout_);
-          Vec<T>* delta = bench.delta + k * Block * layout_.entries();
+          Vec<T>* delta = bench.delta + k * Block * entries();
           context_.template centre_votes<Block>(
               bench, sights[k], offset, tile.gaussians + w * Gaussians<T>::registers(layout_), delta);
-          respond<Block, T>(delta, window, layout_.vectors, context_.shape.size,
-                            self.at_hand.response + k * Block * layout_.vectors);
+          respond<Block, T>(delta, window, vectors(), size(),
+                            self.at_hand.response + k * Block * vectors());
           if (context_.worth) respond_worth<Block>(self, window, sights[k], k, offset);
         }
         T totals[Block];
-        self.at_hand.template sum<Block>(bench, layout_.vectors, count, totals);
-        self.at_hand.template average<Block>(bench, layout_.vectors, count, totals, context_.position);
+        self.at_hand.template sum<Block>(bench, vectors(), count, totals);
+        self.at_hand.template average<Block>(bench, vectors(), count, totals, context_.position);
         for (int m = 0; m < Block; m++)
           if (bench.children[offset + m].votes) gradients_.activations[child + offset + m] += totals[m];
         for (int k = 0; k < count; k++) {
           differentiate_logits<Block>(self, example, sights[k], k, offset);
           Vec<T> unused[Block] = {};  // responses, which are known already
-          line_up_gradients<Block>(tile, sights[k], offset, base, bench.coupling + k * Block * layout_.vectors,
-                                   bench.delta + k * Block * layout_.entries(), unused);
+          line_up_gradients<Block>(tile, sights[k], offset, base, bench.coupling + k * Block * vectors(),
+                                   bench.delta + k * Block * entries(), unused);
           for (int m = 0; m < Block; m++)
             spend(self, sights[k].slot + offset + m,
-                                 bench.delta + (k * Block + m) * layout_.entries(), bench.children[offset + m].pose,
+                                 bench.delta + (k * Block + m) * entries(), bench.children[offset + m].pose,
                                  offset + m);
         }
       });
@@ -506,14 +506,14 @@ class Backward {
   void differentiate_logits(Worker& self, int64_t example, const Sight& sight, int k, int offset) const {
     for (int m = 0; m < Block; m++) {
       const Child<T>& child = self.bench.children[offset + m];
-      Vec<T>* coupling = self.bench.coupling + (k * Block + m) * layout_.vectors;
-      Vec<T>* response = self.at_hand.response + (k * Block + m) * layout_.vectors;
-      for (int v = 0; v < layout_.vectors; v++) {
+      Vec<T>* coupling = self.bench.coupling + (k * Block + m) * vectors();
+      Vec<T>* response = self.at_hand.response + (k * Block + m) * vectors();
+      for (int v = 0; v < vectors(); v++) {
         coupling[v] *= child.activation;
-        response[v] = coupling[v] * (response[v] - self.at_hand.mean[m * layout_.vectors + v]);
+        response[v] = coupling[v] * (response[v] - self.at_hand.mean[m * vectors() + v]);
       }
       if (gradients_.logits && child.votes)
-        unpack_parents<T>(response, votes_.parents, 1, layout_.vectors,
+        unpack_parents<T>(response, votes_.parents, 1, vectors(),
                           gradients_.logits + context_.coupling_at(example, sight, offset + m));
     }
   }
@@ -536,20 +536,20 @@ class Backward {
         for (int k = 0; k < count; k++) {
           const Response<T> window(
               tile.responses + (base + sights[k].window) * Response<T>::registers(layout_), layout_);
-          Vec<T>* delta = bench.delta + k * Block * layout_.entries();
-          respond<Block, T>(delta, window, layout_.vectors, context_.shape.size,
-                            self.at_hand.response + k * Block * layout_.vectors);
+          Vec<T>* delta = bench.delta + k * Block * entries();
+          respond<Block, T>(delta, window, vectors(), size(),
+                            self.at_hand.response + k * Block * vectors());
           if (context_.worth) respond_worth<Block>(self, window, sights[k], k, offset);
-          m_step_gradients<Block, T>(bench.coupling + k * Block * layout_.vectors, activations, window,
-                                     layout_.vectors, context_.shape.size, delta);
+          m_step_gradients<Block, T>(bench.coupling + k * Block * vectors(), activations, window,
+                                     vectors(), size(), delta);
         }
-        self.at_hand.template sum<Block>(bench, layout_.vectors, count, totals);
+        self.at_hand.template sum<Block>(bench, vectors(), count, totals);
         for (int m = 0; m < Block; m++) {
           if (!bench.children[offset + m].votes) continue;
           gradients_.activations[child + offset + m] += totals[m];
           for (int k = 0; k < count; k++)
             spend(self, sights[k].slot + offset + m,
-                                 bench.delta + (k * Block + m) * layout_.entries(), bench.children[offset + m].pose,
+                                 bench.delta + (k * Block + m) * entries(), bench.children[offset + m].pose,
                                  offset + m);
         }
       });
@@ -568,20 +568,20 @@ class Backward {
     const Vec<T>* start = tile.gaussians + w * Gaussians<T>::registers(layout_);
     const Response<T> window(tile.responses + w * Response<T>::registers(layout_), layout_);
     for (int m = 0; m < Block; m++)
-      std::fill_n(bench.coupling + m * layout_.vectors, layout_.vectors,
+      std::fill_n(bench.coupling + m * vectors(), vectors(),
                   broadcast<T>(coupling * bench.children[offset + m].activation));
     context_.template centre_votes<Block>(bench, sight, offset, start, bench.delta);
     Vec<T> doubled[Block] = {};
     line_up_gradients<Block>(tile, sight, offset, base, bench.coupling, bench.delta, doubled);
     for (int m = 0; m < Block; m++) {
       responses[offset + m] += T(0.5) * doubled[m];
-      for (int v = 0; v < layout_.vectors; v++) responses[offset + m] += window.constant[v];
+      for (int v = 0; v < vectors(); v++) responses[offset + m] += window.constant[v];
       if (!context_.worth) continue;
       const Vec<T>* worth = context_.worth_of(sight.slot + offset + m);
       Vec<T>* grad_worth = self.part->worth + (worth - context_.worth);
-      for (int v = 0; v < layout_.vectors; v++) {
+      for (int v = 0; v < vectors(); v++) {
         responses[offset + m] += window.logit[v] * worth[v];
-        grad_worth[v] += window.logit[v] * bench.coupling[m * layout_.vectors + v];
+        grad_worth[v] += window.logit[v] * bench.coupling[m * vectors() + v];
       }
     }
   }
@@ -595,8 +595,8 @@ class Backward {
     for (int m = 0; m < Block; m++)
       coefficients[m] = tile.coefficients + (w * votes_.slots + sight.slot + offset + m) * this->coefficients();
     with_terms(terms_, [&](auto terms) {
-      vote_gradients<Block, decltype(terms)::value, T>(tile.lines + w * 2 * terms_ * layout_.entries(), coefficients,
-                                                       first, terms_, layout_.vectors, context_.shape.size, delta, doubled);
+      vote_gradients<Block, decltype(terms)::value, T>(tile.lines + w * 2 * terms_ * entries(), coefficients,
+                                                       first, terms_, vectors(), size(), delta, doubled);
     });
   }
 
@@ -606,15 +606,18 @@ class Backward {
       T beta_a = 0, beta_u = 0;
       for (const Part& part : parts_) {
         beta_a += part.beta[v][lane];
-        beta_u += part.beta[layout_.vectors + v][lane];
+        beta_u += part.beta[vectors() + v][lane];
       }
       gradients_.beta_a[j] = beta_a;
       gradients_.beta_u[j] = beta_u;
     }
   }
 
-  int64_t records() const { return int64_t(layout_.vectors) * record_registers(layout_); }
-  int64_t coefficients() const { return int64_t(layout_.vectors) * (terms_ - 1); }  // of one slot
+  int64_t records() const { return int64_t(vectors()) * record_registers(layout_); }
+  int64_t coefficients() const { return int64_t(vectors()) * (terms_ - 1); }  // of one slot
+  int vectors() const { return context_.vectors(); }
+  int size() const { return context_.shape.size; }
+  int entries() const { return context_.entries(); }
   Vec<T>* take(int64_t registers) { return context_.frame.template take<Vec<T>>(registers); }
 
   Context<T, Shape> context_;

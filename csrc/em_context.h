@@ -9,7 +9,7 @@ template <class T, class Shape>
 struct Context : ChildContext<T, Shape> {
   using Base = ChildContext<T, Shape>;
   using Base::bias, Base::global, Base::initial_logits, Base::layout, Base::plan, Base::position, Base::shape;
-  using Base::votes, Base::weight_of;
+  using Base::entries, Base::vectors, Base::votes, Base::weight_of;
   const EmOptions<T>& options;
   T* const inverse_mass;  // [B]: costs are multiplied by it
   Vec<T>* const worth;    // [C][vectors], or null
@@ -32,7 +32,7 @@ struct Context : ChildContext<T, Shape> {
     this->pack(crew);
   }
 
-  const Vec<T>* worth_of(int64_t slot) const { return worth + slot % options.worth_types * layout.vectors; }
+  const Vec<T>* worth_of(int64_t slot) const { return worth + slot % options.worth_types * vectors(); }
 
   // The mass a parent of an example has on average under the first couplings, if every child has activation 1.
   T mean_mass(int64_t example) const {
@@ -60,15 +60,15 @@ struct Context : ChildContext<T, Shape> {
   template <int Block>
   void first_step(Bench<T>& bench, int64_t example, const Sight* sights, int count, int offset, int num_sights) const {
     if (!initial_logits) {
-      std::fill_n(bench.coupling, count * Block * layout.vectors, broadcast<T>(equal_coupling(num_sights)));
+      std::fill_n(bench.coupling, count * Block * vectors(), broadcast<T>(equal_coupling(num_sights)));
       return;
     }
     T ones[Block];
     std::fill_n(ones, Block, T(1));
     for (int k = 0; k < count; k++)
       for (int m = 0; m < Block; m++)
-        for (int v = 0; v < layout.vectors; v++)
-          bench.coupling[(k * Block + m) * layout.vectors + v] =
+        for (int v = 0; v < vectors(); v++)
+          bench.coupling[(k * Block + m) * vectors() + v] =
               this->initial_logits_at(bench, example, sights[k], offset + m, v);
     this->template compete<Block>(bench, count, ones);
   }
@@ -80,7 +80,7 @@ struct Context : ChildContext<T, Shape> {
   template <int Block>
   void e_step(Bench<T>& bench, const Vec<T>* gaussians, int64_t t, const Sight* sights, int count, int offset,
               bool weighted, T* log_totals = nullptr) const {
-    const int vectors = layout.vectors;
+    const int vectors = this->vectors();
     const T sharp = T(options.inverse_temperature[t]);
     for (int k = 0; k < count; k++) {
       const Gaussians<T> window(const_cast<Vec<T>*>(gaussians) + sights[k].window * Gaussians<T>::registers(layout),
@@ -90,7 +90,7 @@ struct Context : ChildContext<T, Shape> {
         const int at = k * Block + m;
         const Vec<T>* from = slot_centre(votes, layout, bias, slot, window.mean, bench.centre);
         centred_votes<true, T>(shape, bench.children[offset + m].pose, weight_of(slot), from, window.precision,
-                               vectors, bench.delta + at * layout.entries(), bench.distance);
+                               vectors, bench.delta + at * entries(), bench.distance);
         for (int v = 0; v < vectors; v++)
           bench.coupling[at * vectors + v] = sharp * (window.prior[v] - T(0.5) * bench.distance[v]);
       }

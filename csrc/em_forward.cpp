@@ -146,15 +146,15 @@ class Forward {
         for (int k = 0; k < count; k++) {
           const int64_t w = base + sights[k].window;
           if (again && !again[w]) continue;
-          Vec<T>* delta = bench.delta + k * Block * layout_.entries();
-          Vec<T>* weight = bench.coupling + k * Block * layout_.vectors;
+          Vec<T>* delta = bench.delta + k * Block * entries();
+          Vec<T>* weight = bench.coupling + k * Block * vectors();
           if (t == 0 || again) {
-            const Vec<T>* centre = again ? tile.origin + w * layout_.entries()
+            const Vec<T>* centre = again ? tile.origin + w * entries()
                                          : gaussians + sights[k].window * Gaussians<T>::registers(layout_);
             context_.template centre_votes<Block>(bench, sights[k], offset, centre, delta);
           }
           const Sums<T> sums(all_sums + w * Sums<T>::registers(layout_), layout_);
-          accumulate<Block, T>(delta, weight, layout_.vectors, context_.shape.size, sums);
+          accumulate<Block, T>(delta, weight, vectors(), size(), sums);
           if (context_.worth) weigh_worth<Block>(sights[k].slot + offset, weight, sums);
         }
       });
@@ -165,7 +165,7 @@ class Forward {
   void weigh_worth(int64_t slot, const Vec<T>* weight, const Sums<T>& sums) const {
     const Vec<T>* worth[Block];
     for (int m = 0; m < Block; m++) worth[m] = context_.worth_of(slot + m);
-    accumulate_worth<Block, T>(worth, weight, layout_.vectors, sums.worth);
+    accumulate_worth<Block, T>(worth, weight, vectors(), sums.worth);
   }
 
   // r = R a of the first iteration.
@@ -173,8 +173,8 @@ class Forward {
   void weigh_first(Bench<T>& bench, int64_t example, const Sight* sights, int count, int offset, int num_sights) const {
     context_.template first_step<Block>(bench, example, sights, count, offset, num_sights);
     for (int at = 0; at < count * Block; at++) {
-      Vec<T>* row = bench.coupling + at * layout_.vectors;
-      for (int v = 0; v < layout_.vectors; v++) row[v] *= bench.children[offset + at % Block].activation;
+      Vec<T>* row = bench.coupling + at * vectors();
+      for (int v = 0; v < vectors(); v++) row[v] *= bench.children[offset + at % Block].activation;
     }
   }
 
@@ -189,9 +189,9 @@ class Forward {
   bool fit(const Tile& tile, int64_t w, int64_t t, bool again) const {
     const Sums<T> sums(tile.sums + w * Sums<T>::registers(layout_), layout_);
     const Vec<T>* centre = tile.gaussians + w * Gaussians<T>::registers(layout_);
-    Vec<T>* origins = tile.origin + w * layout_.entries();
+    Vec<T>* origins = tile.origin + w * entries();
     bool far = false;
-    for (int v = 0; v < layout_.vectors; v++) {
+    for (int v = 0; v < vectors(); v++) {
       const Record<T> record = record_at(tile, w, v);
       const Vec<T> mass = record.mass() = sums.mass[v];
       const Divisors<T> divisors = mapping_.divisors(mass);
@@ -213,7 +213,7 @@ class Forward {
   // Weights and activations of a window; then its results, and the Gaussians of the next E-step.
   void conclude(const Tile& tile, int64_t first, int64_t w, int64_t t, const Vec<T>* totals) {
     const int64_t example = first + w / votes_.windows, window = w % votes_.windows;
-    for (int v = 0; v < layout_.vectors; v++)
+    for (int v = 0; v < vectors(); v++)
       mapping_.conclude(record_at(tile, w, v), v, example, window, t, totals[v]);
     Vec<T>* records = tile.records + w * this->records();
     if (state_) {
@@ -236,7 +236,7 @@ class Forward {
   }
 
   void write_results(const Tile& tile, int64_t target, int64_t w) const {
-    for (int v = 0; v < layout_.vectors; v++) {
+    for (int v = 0; v < vectors(); v++) {
       const Record<T> record = record_at(tile, w, v);
       const Vec<T> activation = mapping_.activation(record);
       for (int lane = 0; lane < Simd<T>::width && v * Simd<T>::width + lane < votes_.parents; lane++) {
@@ -248,10 +248,13 @@ class Forward {
     }
   }
 
-  int64_t records() const { return int64_t(layout_.vectors) * record_registers(layout_); }
+  int64_t records() const { return int64_t(vectors()) * record_registers(layout_); }
   Record<T> record_at(const Tile& tile, int64_t w, int v) const {
     return {tile.records + w * records() + v * record_registers(layout_), layout_.size};
   }
+  int vectors() const { return context_.vectors(); }
+  int size() const { return context_.shape.size; }
+  int entries() const { return context_.entries(); }
   Vec<T>* take(int64_t registers) { return context_.frame.template take<Vec<T>>(registers); }
 
   Context<T, Shape> context_;
