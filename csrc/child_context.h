@@ -22,9 +22,6 @@ namespace by_child {
 // Children of one window that are worked on together: sums are loaded and stored once for all of them.
 constexpr int block = 8;
 
-// What windows that are worked on in turns may take of the nearest cache.
-constexpr int64_t near_bytes = int64_t(24) << 10;
-
 // Sizes in registers.
 template <class T>
 struct Layout {
@@ -279,7 +276,7 @@ struct ChildContext {
   }
 
   // Fills the bench with what an example shows of a unit; returns the number of sights that exist.
-  int look(const Order& order, const Unit& unit, int64_t example, Bench<T>& bench) const {
+  int look(const Unit& unit, int64_t example, Bench<T>& bench) const {
     bool any = false;
     for (int m = 0; m < unit.count; m++) {
       const int64_t at = example * votes.children + unit.child + m;
@@ -291,15 +288,8 @@ struct ChildContext {
     }
     int count = 0;
     for (int64_t k = unit.first; any && k < unit.last; k++)
-      if (votes.window_exists(example, order.sights[k].window)) bench.sights[count++] = order.sights[k];
+      if (votes.window_exists(example, plan.sights[k].window)) bench.sights[count++] = plan.sights[k];
     return count;
-  }
-
-  bool windows_compete() const { return global || position; }
-
-  // An order window by window in which `bytes` of each window and example of a tile stay in the nearest cache.
-  Order near_order(int64_t tile, int64_t bytes) const {
-    return by_window(votes, between(1, near_bytes / (tile * bytes), votes.windows), block);
   }
 
   // Calls body with the sights that compete with each other: all of them, or each on its own.

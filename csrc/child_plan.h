@@ -4,9 +4,6 @@
 // one position of a feature map, for example). Visiting a child together with all windows that see it gives
 // every kind of competition in one pass over the votes: everything that is normalised together is at hand.
 // Units that use the same transformations follow each other, so that weights are read from near caches.
-//
-// Where windows do not compete, a pass that only sums over the children of windows may visit them window by window: then
-// what belongs to a few windows stays in the nearest cache together with the weights of one block of slots.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -28,45 +25,15 @@ struct Unit {
   int64_t transform;    // of the first sight: the key of the order
 };
 
-struct Order {
+struct Plan {
+  static constexpr int largest_unit = 32;
   std::vector<Unit> units;
   std::vector<Sight> sights;
-};
-
-// Child by child.
-struct Plan : Order {
-  static constexpr int largest_unit = 32;
   int most_sights = 0;  // of any unit
 
   template <class T>
   explicit Plan(const Votes<T>& votes);
 };
-
-// Window by window, `together` of them at a time: every unit is a run of at most `largest` slots in one window, and the
-// same slots of the next window follow.
-template <class T>
-Order by_window(const Votes<T>& votes, int64_t together, int largest) {
-  Order order;
-  for (int64_t first = 0; first < votes.windows; first += together) {
-    const int64_t last = std::min(first + together, votes.windows);
-    const auto continues = [&](int64_t slot, int offset) {  // do slots that follow hold children that follow, everywhere?
-      for (int64_t s = first; s < last; s++)
-        if (votes.child_at(s, slot + offset) != votes.child_at(s, slot) + offset) return false;
-      return true;
-    };
-    for (int64_t slot = 0; slot < votes.slots;) {
-      int count = 1;
-      while (count < largest && slot + count < votes.slots && continues(slot, count)) count++;
-      for (int64_t s = first; s < last; s++) {
-        const int64_t at = int64_t(order.sights.size());
-        order.units.push_back({votes.child_at(s, slot), count, at, at + 1, votes.transform_at(slot)});
-        order.sights.push_back({int32_t(s), int32_t(slot)});
-      }
-      slot += count;
-    }
-  }
-  return order;
-}
 
 template <class T>
 Plan::Plan(const Votes<T>& votes) {

@@ -51,9 +51,6 @@ class Backward {
                                votes.slots * coefficients();
     const int64_t kept = votes.transforms * (context_.weight_registers + (votes.bias ? layout_.entries() : 0)) * bytes;
     cut_ = context_.cut(per_window * votes.windows * bytes + sums, sums, kept);
-    const int64_t near = (Gaussians<T>::registers(layout_) + Response<T>::registers(layout_)) * bytes + sums / votes.windows;
-    const bool is_near = cut_.blocks && !context_.windows_compete();  // pieces must not share children
-    order_ = is_near ? context_.near_order(cut_.tile, near) : Order(context_.plan);
     tiles_.resize(cut_.tiles(context_.threads));
     parts_.resize(cut_.parts());
     const int64_t windows = cut_.tile * votes.windows;
@@ -301,13 +298,12 @@ class Backward {
 
   void visit(const Hands& hands, const Tile& tile, Part* parts, int64_t first, int64_t last, int64_t t) {
     const int64_t registers = (last - first) * votes_.windows * Sums<T>::registers(layout_);
-    const Order& order = t > 0 && !detached_ ? order_ : static_cast<const Order&>(context_.plan);
-    hands.share(int64_t(order.units.size()), [&](int64_t piece, int who, Range units) {
+    hands.share(int64_t(context_.plan.units.size()), [&](int64_t piece, int who, Range units) {
       Worker& self = at_work(who, parts[piece]);
       Vec<T>* const sums = tile.sums + piece * registers;
       if (t > 0 && !detached_) std::fill(sums, sums + registers, Vec<T>{});
       for (int64_t k = units.first; k < units.last; k++) {
-        const Unit& unit = order.units[k];
+        const Unit& unit = context_.plan.units[k];
         for (int64_t e = 0; e < last - first; e++) {
           const int64_t base = e * votes_.windows;
           if (detached_)
@@ -327,7 +323,7 @@ class Backward {
   void visit_unit(const Unit& unit, int64_t example, const Tile& tile, Worker& self, Vec<T>* all_sums, int64_t base,
                   int64_t t) {
     Bench<T>& bench = self.bench;
-    const int num_sights = context_.look(order_, unit, example, bench);
+    const int num_sights = context_.look(unit, example, bench);
     const Vec<T>* gaussians = tile.gaussians + base * Gaussians<T>::registers(layout_);
     T* grad_activations = gradients_.activations + example * votes_.children + unit.child;
     context_.for_competitions(num_sights, [&](int start, int count) {
@@ -423,7 +419,7 @@ class Backward {
   // The last pass for one unit: gradients of its votes, spent on poses, activations and weights.
   void finish_unit(const Unit& unit, int64_t example, const Tile& tile, Worker& self, int64_t base) {
     Bench<T>& bench = self.bench;
-    const int num_sights = context_.look(context_.plan, unit, example, bench);
+    const int num_sights = context_.look(unit, example, bench);
     if (num_sights == 0) return;
     const int64_t pose_size = votes_.pose_size();
     const T coupling = context_.equal_coupling(num_sights);
@@ -460,7 +456,7 @@ class Backward {
   // The same where the first couplings are those of logits, which have gradients of their own.
   void finish_unit_with_logits(const Unit& unit, int64_t example, const Tile& tile, Worker& self, int64_t base) {
     Bench<T>& bench = self.bench;
-    const int num_sights = context_.look(context_.plan, unit, example, bench);
+    const int num_sights = context_.look(unit, example, bench);
     if (num_sights == 0) return;
     const int64_t pose_size = votes_.pose_size(), child = example * votes_.children + unit.child;
     std::fill(self.pose, self.pose + unit.count * pose_size, Vec<T>{});
@@ -521,7 +517,7 @@ class Backward {
   // The only pass for one unit where couplings are constants: E-step, and what the last M-step gives back.
   void finish_detached_unit(const Unit& unit, int64_t example, const Tile& tile, Worker& self, int64_t base) {
     Bench<T>& bench = self.bench;
-    const int num_sights = context_.look(context_.plan, unit, example, bench);
+    const int num_sights = context_.look(unit, example, bench);
     if (num_sights == 0) return;
     const int64_t pose_size = votes_.pose_size(), child = example * votes_.children + unit.child;
     const Vec<T>* gaussians = tile.gaussians + base * Gaussians<T>::registers(layout_);
@@ -634,7 +630,6 @@ class Backward {
   std::vector<Tile> tiles_;
   std::vector<Part> parts_;
   typename Context<T, Shape>::Cut cut_;
-  Order order_;
 };
 
 template <class T>

@@ -58,7 +58,7 @@ class Couplings {
   // Returns the share of the unit's children in the log-likelihood.
   T write_unit(Worker& self, const Unit& unit, int64_t example) const {
     Bench<T>& bench = self.bench;
-    const int num_sights = context_.look(context_.plan, unit, example, bench);
+    const int num_sights = context_.look(unit, example, bench);
     const int64_t logs = context_.position ? votes_.parents : 1;  // that one E-step adds up
     const bool is_density = context_.options.mapping != EmOptions<T>::vb;  // else an expected log-density, without pi
     const T normaliser = is_density ? T(0.5 * layout_.size * std::log(2 * M_PI)) * T(logs) : T(0);

@@ -23,10 +23,7 @@ class Forward {
         workers_(context_.threads) {
     const int64_t sums = Sums<T>::registers(layout_) * votes.windows * int64_t(sizeof(Vec<T>));
     const int64_t per_window = Gaussians<T>::registers(layout_) + layout_.entries() + records();
-    const int64_t near = (Gaussians<T>::registers(layout_) + Sums<T>::registers(layout_)) * int64_t(sizeof(Vec<T>));
     cut_ = context_.cut(per_window * votes.windows * int64_t(sizeof(Vec<T>)) + sums, sums, 0);
-    if (!context_.windows_compete()) cut_.tile = std::min(cut_.tile, std::max<int64_t>(1, near_bytes / (near * votes.windows)));
-    order_ = context_.windows_compete() ? Order(context_.plan) : context_.near_order(cut_.tile, near);
     tiles_.resize(cut_.tiles(context_.threads));
     const int64_t windows = cut_.tile * votes.windows;
     for (Tile& tile : tiles_) {
@@ -118,19 +115,19 @@ class Forward {
   // Sums over the children; with `again` only those of the marked windows, from the mean found before.
   void visit(const Hands& hands, const Tile& tile, int64_t first, int64_t last, int64_t t, const uint8_t* again) {
     const int64_t registers = (last - first) * votes_.windows * Sums<T>::registers(layout_);
-    hands.share(int64_t(order_.units.size()), [&](int64_t piece, int who, Range units) {
+    hands.share(int64_t(context_.plan.units.size()), [&](int64_t piece, int who, Range units) {
       Vec<T>* const sums = tile.sums + piece * registers;
       std::fill(sums, sums + registers, Vec<T>{});
       for (int64_t unit = units.first; unit < units.last; unit++)
         for (int64_t e = 0; e < last - first; e++)
-          visit_unit(order_.units[unit], first + e, tile, workers_[who], sums, e * votes_.windows, t, again);
+          visit_unit(context_.plan.units[unit], first + e, tile, workers_[who], sums, e * votes_.windows, t, again);
     });
   }
 
   void visit_unit(const Unit& unit, int64_t example, const Tile& tile, Worker& self, Vec<T>* all_sums, int64_t base,
                   int64_t t, const uint8_t* again) {
     Bench<T>& bench = self.bench;
-    const int num_sights = context_.look(order_, unit, example, bench);
+    const int num_sights = context_.look(unit, example, bench);
     if (again && std::none_of(bench.sights, bench.sights + num_sights,
                               [&](const Sight& sight) { return again[base + sight.window]; }))
       return;
@@ -266,7 +263,6 @@ class Forward {
   std::vector<Worker> workers_;
   std::vector<Tile> tiles_;
   typename Context<T, Shape>::Cut cut_;
-  Order order_;
 };
 
 template <class T>

@@ -177,7 +177,7 @@ class SoftmaxChildBackward {
   void visit_unit(const Unit& unit, int64_t example, const Tile& tile, Worker& self, Vec<T>* all_sums, int64_t base,
                   int64_t t) {
     Bench<T>& bench = self.bench;
-    const int num_sights = context_.look(context_.plan, unit, example, bench);
+    const int num_sights = context_.look(unit, example, bench);
     if (num_sights == 0) return;
     const int64_t child = example * votes_.children + unit.child;
     if (self.grad_pose) std::fill_n(self.grad_pose, unit.count * votes_.pose_size(), Vec<T>{});

@@ -117,7 +117,7 @@ class SoftmaxChildForward {
   template <class Body>
   void for_couplings(Bench<T>& bench, const Unit& unit, int64_t example, const Vec<T>* queries, int64_t t,
                      Body&& body) {
-    const int num_sights = context_.look(context_.plan, unit, example, bench);
+    const int num_sights = context_.look(unit, example, bench);
     context_.for_competitions(num_sights, [&](int start, int count) {
       context_.for_blocks(unit.count, [&](auto block_size, int offset) {
         constexpr int Block = decltype(block_size)::value;
