@@ -59,24 +59,26 @@ inline const Vec<T>* slot_centre(const Votes<T>& votes, const Layout<T>& layout,
 template <class T>
 inline void pack_parents(const T* source, int64_t parents, int64_t count, int vectors, Vec<T>* target) {
   constexpr int width = Simd<T>::width;
-  for (int v = 0; v < vectors; v++) {
-    for (int64_t e = 0; e < count; e++) {
-      Vec<T> x{};
-      for (int lane = 0; lane < width && v * width + lane < parents; lane++)
-        x[lane] = source[(v * width + lane) * count + e];
-      target[v * count + e] = x;
-    }
+  for (int v = 0; v < vectors; v++, target += count) {
+    const int lanes = int(std::min<int64_t>(width, parents - v * width));
+    const T* rows[width];
+    for (int lane = 0; lane < lanes; lane++) rows[lane] = source + (v * width + lane) * count;
+    if (lanes < width) std::fill_n(target, count, Vec<T>{});
+    transpose_rows<T>(rows, lanes, count, reinterpret_cast<T*>(target), width);
   }
 }
 
-// The way back, from registers to [J][count].
+// The way back, from registers to [J][count]; there may be more registers to a vector than are wanted.
 template <class T>
-inline void unpack_parents(const Vec<T>* source, int64_t parents, int64_t count, int vectors, T* target) {
+inline void unpack_parents(const Vec<T>* source, int64_t parents, int64_t count, int vectors, T* target,
+                           int64_t registers = 0) {
   constexpr int width = Simd<T>::width;
-  for (int v = 0; v < vectors; v++)
-    for (int64_t e = 0; e < count; e++)
-      for (int lane = 0; lane < width && v * width + lane < parents; lane++)
-        target[(v * width + lane) * count + e] = source[v * count + e][lane];
+  for (int v = 0; v < vectors; v++, source += registers ? registers : count) {
+    T* rows[width] = {};
+    for (int lane = 0; lane < width && v * width + lane < parents; lane++)
+      rows[lane] = target + (v * width + lane) * count;
+    transpose_columns<T>(reinterpret_cast<const T*>(source), width, width, count, rows);
+  }
 }
 
 // [transforms][J][count] -> [transforms][vectors][count] registers.

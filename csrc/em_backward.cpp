@@ -192,16 +192,14 @@ class Backward {
     const int64_t parents = (first * votes_.windows + w) * votes_.parents;
     for (int v = 0; v < layout_.vectors; v++) {
       Vec<T> grad_activation{}, grad_logit{};
-      for (int h = 0; h < layout_.size; h++) arriving.mean[v * layout_.size + h] = Vec<T>{};
       for (int lane = 0; lane < Simd<T>::width && v * Simd<T>::width + lane < votes_.parents; lane++) {
         const int64_t parent = parents + v * Simd<T>::width + lane;
         grad_activation[lane] = out_activations_[parent];
         if (out_logits_) grad_logit[lane] = out_logits_[parent];
-        for (int h = 0; h < layout_.size; h++)
-          arriving.mean[v * layout_.size + h][lane] = out_poses_[parent * layout_.size + h];
       }
       gradient_.receive(record(records, v), grad_activation, grad_logit, arriving.log_weight[v], arriving.logit[v]);
     }
+    pack_parents<T>(out_poses_ + parents * layout_.size, votes_.parents, layout_.size, layout_.vectors, arriving.mean);
     std::fill(arriving.variance, arriving.variance + layout_.entries(), Vec<T>{});
   }
 

@@ -240,9 +240,10 @@ class Forward {
         const int64_t parent = target * votes_.parents + v * Simd<T>::width + lane;
         activations_[parent] = activation[lane];
         logits_[parent] = record.logit()[lane];
-        for (int h = 0; h < layout_.size; h++) poses_[parent * layout_.size + h] = record.mean()[h][lane];
       }
     }
+    unpack_parents<T>(record_at(tile, w, 0).mean(), votes_.parents, size(), vectors(),
+                      poses_ + target * votes_.parents * size(), record_registers(layout_));
   }
 
   int64_t records() const { return int64_t(vectors()) * record_registers(layout_); }

@@ -148,9 +148,7 @@ class Mapping {
 
   // 1/2 sum over entries of log variance.
   Vec<T> half_log_variance(const Record<T>& record) const {
-    Vec<T> total{};
-    for (int h = 0; h < layout_.size; h++) total += T(0.5) * log(record.variance()[h]);
-    return total;
+    return T(0.5) * sum_of_logs<T>(record.variance(), layout_.size);
   }
 
   // A register of numbers, one per parent; 0 in padding lanes.

@@ -86,14 +86,11 @@ inline void prepare_gaussians(const Votes<T>& votes, const Layout<T>& layout, co
   const int size = layout.size, width = Simd<T>::width;
   for (int v = 0; v < layout.vectors; v++) {
     const Record<T> record{const_cast<Vec<T>*>(records) + v * record_registers(layout), size};
-    Vec<T> log_variance{};
     for (int h = 0; h < size; h++) {
-      const Vec<T> variance = record.variance()[h];
       gaussians.mean[v * size + h] = record.mean()[h];
-      gaussians.precision[v * size + h] = T(1) / variance;
-      log_variance += log(variance);
+      gaussians.precision[v * size + h] = T(1) / record.variance()[h];
     }
-    Vec<T> prior = record.log_weight() - T(0.5) * log_variance;
+    Vec<T> prior = record.log_weight() - T(0.5) * sum_of_logs<T>(record.variance(), size);
     for (int lane = 0; lane < width; lane++)
       if (v * width + lane >= votes.parents) prior[lane] = -std::numeric_limits<T>::infinity();
     gaussians.prior[v] = prior;

@@ -6,6 +6,7 @@
 #pragma once
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 namespace torchcaps {
@@ -232,6 +233,29 @@ inline Simd<float>::Vec log(Simd<float>::Vec x) {
 inline Simd<double>::Vec log(Simd<double>::Vec x) {
   for (int i = 0; i < Simd<double>::width; i++) x[i] = std::log(x[i]);
   return x;
+}
+
+// The sum of the logs of `count` positive normal numbers: exponents are added up and mantissas multiplied, so that one
+// log does for many.
+template <class T>
+inline Vec<T> sum_of_logs(const Vec<T>* x, int count) {
+  using V = Vec<T>;
+  using I = typename Simd<T>::Int;
+  using Bits = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+  constexpr int digits = sizeof(T) == 4 ? 23 : 52, together = 64;  // mantissas in [1/2, 1), so that products are normal
+  constexpr Bits mantissa = (Bits(1) << digits) - 1, bias = sizeof(T) == 4 ? 126 : 1022, half = bias << digits;
+  V total{};
+  I exponents{};
+  for (int first = 0; first < count; first += together) {
+    V product = broadcast<T>(1);
+    for (int i = first; i < count && i < first + together; i++) {
+      const I bits = (I)x[i];
+      exponents += (bits >> digits) - bias;
+      product *= (V)((bits & mantissa) | half);
+    }
+    total += log(product);
+  }
+  return total + T(0.693147180559945309) * __builtin_convertvector(exponents, V);
 }
 
 }  // namespace torchcaps
