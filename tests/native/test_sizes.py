@@ -84,7 +84,12 @@ def test_the_library_itself_refuses_them(sizes, competition):
     options = SoftmaxOptionsStruct(iterations=1, squash_k=1.0, competition=competition)
     with pytest.raises(RuntimeError, match="arguments it does not take"):
         library.call(
-            "torchcaps_softmax_forward_f32", ctypes.byref(votes), ctypes.byref(options), *(ctypes.c_void_p(0),) * 4, 1
+            library.load(),
+            "torchcaps_softmax_forward_f32",
+            ctypes.byref(votes),
+            ctypes.byref(options),
+            *(ctypes.c_void_p(0),) * 4,
+            1,
         )
 
 

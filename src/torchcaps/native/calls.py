@@ -45,13 +45,22 @@ def why_not_count(problem: Problem, most: int) -> str | None:
     return None
 
 
-def call(entry: str, votes: KernelVotes, options: ctypes.Structure, *arguments: Tensor | ctypes.c_int64 | None) -> None:
-    """Calls torchcaps_<entry> for the dtype of the votes; votes and tensors must be contiguous, None is null."""
+def call(
+    entry: str, lanes: int, votes: KernelVotes, options: ctypes.Structure, *arguments: Tensor | ctypes.c_int64 | None
+) -> None:
+    """Calls torchcaps_<entry> for the dtype of the votes; votes and tensors must be contiguous, None is null.
+
+    Args:
+        entry: which computation.
+        lanes: parents or samples that lie side by side in registers.
+        votes, options, *arguments: as the entry point takes them.
+    """
     addresses = [
         argument if isinstance(argument, ctypes.c_int64) else ctypes.c_void_p(pointer(argument))
         for argument in arguments
     ]
     library.call(
+        library.load_for(lanes * votes.poses.element_size()),
         f"torchcaps_{entry}_{DTYPES[votes.poses.dtype]}",
         ctypes.byref(votes_struct(votes)),
         ctypes.byref(options),

@@ -27,7 +27,7 @@ class NativeEm:
         votes, poses = inputs.votes, inputs.votes.poses
         if not keep_state:
             return poses.new_empty(0)
-        lanes = register_bytes() // poses.element_size()
+        lanes = register_bytes(votes.num_parents * poses.element_size()) // poses.element_size()
         record = (-(-votes.num_parents // lanes), 2 * votes.vote_size + 3, lanes)
         return poses.new_empty(poses.shape[0], len(inputs.options.sharpness), votes.num_windows, *record)
 
@@ -85,4 +85,4 @@ def _call(entry: str, inputs: EmInputs, *arguments: Tensor | ctypes.c_int64 | No
         **dict(zip(PRIOR, options.prior, strict=False)),
         **{name: pointer(tensor) for name, tensor in tensors.items()},
     )
-    call(f"em_{entry}", votes, struct, *arguments)
+    call(f"em_{entry}", votes.num_parents, votes, struct, *arguments)

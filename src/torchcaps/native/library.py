@@ -4,7 +4,8 @@ The library is built beside this file, once per instruction set. It links the Op
 already loaded and shares its threads, as long as none of them comes late; beside busy processes it has some of its own.
 
 Environment:
-    TORCHCAPS_ISA: ``avx512``, ``avx2`` or ``portable`` forces one build; unset, the processor decides.
+    TORCHCAPS_ISA: ``avx512``, ``avx2`` or ``portable`` forces one build; unset, the processor decides. Calls that fill
+        no more than half a register go to the build that is half as wide, if there is one.
     TORCHCAPS_NATIVE: a folder with other builds of the library, such as sanitised ones.
     TORCHCAPS_HELPERS: ``openmp`` or ``own`` takes helpers of one kind alone; unset, it depends on how busy cores are.
     TORCHCAPS_POISON: ``1`` fills scratch memory with NaN (for tests).
@@ -24,6 +25,7 @@ __all__ = ["NativeLibraryError", "call", "load", "num_threads", "release_scratch
 ABI_VERSION = 5
 STRUCTS = {"votes": VotesStruct, "em_options": EmOptionsStruct, "softmax_options": SoftmaxOptionsStruct}
 INSTRUCTION_SETS = ("avx512", "avx2", "portable")  # the best first
+HALF_AS_WIDE = {"avx512": "avx2"}  # the build that takes calls which would leave half of every register empty
 FOLDER = Path(os.environ.get("TORCHCAPS_NATIVE") or Path(__file__).parent)
 
 _FAILURES = {
@@ -49,12 +51,27 @@ def load() -> ctypes.CDLL:
     Raises:
         NativeLibraryError: with the reason, when there is none to load.
     """
+    return open_library(instruction_set())
+
+
+def load_for(filled: int) -> ctypes.CDLL:
+    """The build for a call with lanes for `filled` bytes: the one half as wide where that has room for all of them.
+
+    What works on padding costs as much as what works on numbers, and needs twice the cache. So on a processor with
+    AVX-512 class layers of a few classes, and softmax routings of a few examples, go to the build for AVX2.
+    """
+    widest = load()
+    return _half_as_wide(instruction_set()) or widest if 2 * filled <= widest.torchcaps_register_bytes() else widest
+
+
+def instruction_set() -> str:
+    """The build that is asked for, or else the best that the processor runs."""
     wanted = os.environ.get("TORCHCAPS_ISA", "")
     if wanted and wanted not in INSTRUCTION_SETS:
         raise NativeLibraryError(f"TORCHCAPS_ISA must be one of {INSTRUCTION_SETS}, got {wanted!r}: unset it")
     if wanted and not cpu_runs(wanted):
         raise NativeLibraryError(f"TORCHCAPS_ISA is {wanted!r}, which this processor does not run: unset it")
-    return open_library(wanted or _best_instruction_set())
+    return wanted or _best_instruction_set()
 
 
 @functools.cache
@@ -65,10 +82,9 @@ def cpu_runs(instruction_set: str) -> bool:
     return bool(getattr(open_library("portable"), f"torchcaps_cpu_runs_{instruction_set}")())
 
 
-@functools.cache
-def register_bytes() -> int:
-    """What a register of the build in use holds: kernels that work child by child pad parents to whole ones."""
-    return load().torchcaps_register_bytes()
+def register_bytes(filled: int) -> int:
+    """What a register of the build for a call holds: kernels that work child by child pad parents to whole ones."""
+    return load_for(filled).torchcaps_register_bytes()
 
 
 @functools.cache
@@ -97,6 +113,12 @@ def open_library(instruction_set: str) -> ctypes.CDLL:
 
 
 @functools.cache
+def _half_as_wide(name: str) -> ctypes.CDLL | None:
+    narrower = HALF_AS_WIDE.get(name)
+    return open_library(narrower) if narrower and library_path(narrower).exists() else None
+
+
+@functools.cache
 def _best_instruction_set() -> str:
     if not library_path("portable").exists():
         return "portable"  # whose absence the error tells
@@ -116,14 +138,15 @@ def why_not() -> str | None:
 why_not._dynamo_marked_constant = True  # pyrefly: ignore[missing-attribute]
 
 
-def call(name: str, *arguments: object) -> None:
-    """Calls one entry point of the library and raises what its status means.
+def call(library: ctypes.CDLL, name: str, *arguments: object) -> None:
+    """Calls one entry point of a build and raises what its status means.
 
     Args:
+        library: The build.
         name: The entry point, with its ``_f32`` or ``_f64`` ending.
         *arguments: ctypes values, pointers and structures; plain integers are passed as C ``int``.
     """
-    status = getattr(load(), name)(*arguments)
+    status = getattr(library, name)(*arguments)
     if status == 1:
         raise MemoryError(f"{name}: {_FAILURES[1]}")
     if status != 0:
@@ -140,7 +163,8 @@ def num_threads() -> int:
 
 def release_scratch() -> None:
     """Returns the scratch memory that kernels keep between calls."""
-    call("torchcaps_release_scratch")
+    for library in {load(), load_for(0)}:
+        call(library, "torchcaps_release_scratch")
 
 
 def _remember_fork() -> None:

@@ -21,8 +21,7 @@ class NativeSoftmax:
     def why_not(self, problem: Problem, options: SoftmaxOptions) -> str | None:
         if len(set(options.inverse_temperatures)) > 1:
             return "its kernel has one inverse temperature for all iterations"
-        by_child = options.competition != 0 or problem.initial_logits is not None
-        by_child = by_child or options.algorithm == SoftmaxAlgorithm.MAX_MIN
+        by_child = _goes_by_child(options, has_logits=problem.initial_logits is not None)
         return why_not_native(problem) or (why_not_count(problem, LARGEST_COUNT) if by_child else None)
 
     def room(self, inputs: SoftmaxInputs, keep_state: bool) -> Tensor:
@@ -42,6 +41,11 @@ class NativeSoftmax:
 
     def couplings(self, inputs: SoftmaxInputs, state: Tensor, iteration: int, outputs: tuple[Tensor, ...]) -> None:
         _call("couplings", inputs, *_parts(inputs, state), ctypes.c_int64(iteration), *outputs)
+
+
+def _goes_by_child(options: SoftmaxOptions, *, has_logits: bool) -> bool:
+    """Whether lanes are parents; else they are samples: windows of examples."""
+    return options.competition != 0 or has_logits or options.algorithm == SoftmaxAlgorithm.MAX_MIN
 
 
 def _sizes(inputs: SoftmaxInputs) -> tuple[int, int]:
@@ -74,4 +78,6 @@ def _call(entry: str, inputs: SoftmaxInputs, *arguments: Tensor | ctypes.c_int64
         alphas=ctypes.addressof(alphas),
         partial=pointer(partial),
     )
-    call(f"softmax_{entry}", votes, struct, logits, *arguments)
+    *samples, num_parents = votes.parent_shape
+    lanes = num_parents if _goes_by_child(options, has_logits=logits is not None) else prod(samples)
+    call(f"softmax_{entry}", lanes, votes, struct, logits, *arguments)
