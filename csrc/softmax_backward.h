@@ -199,7 +199,7 @@ class SoftmaxBackward {
               differentiate_slot(scratch, workers_[who].slot, piece, t, n, tile);
       });
       if (plan_.options.detach) break;
-      plan_.share_tiles(hands, group, [&](int, int64_t tile) { step_back(scratch, t, tile); });
+      plan_.share_tiles(hands, group, [&](int, int64_t tile) { step_back(scratch, group, t, tile); });
     }
     plan_.share_tiles(hands, group, [&](int, int64_t tile) { collect_vectors(scratch, tile); });
     plan_.share_slots(hands, [&](int64_t piece, int who, const Range& own) {
@@ -321,13 +321,15 @@ class SoftmaxBackward {
   }
 
   // From the gradient of the query of iteration t to that of the sums of iteration t - 1.
-  void step_back(const Home& scratch, int64_t t, int64_t tile) {
+  void step_back(const Home& scratch, const Group& group, int64_t t, int64_t tile) {
     scratch.partial.reduce(plan_, tile);
     const T* const collected = scratch.partial.sum(plan_, 0, tile);
     T* const grad_query = at(scratch.grad_query, 0, tile);
     const T scale = is_euclidean() ? T(2 * plan_.options.inverse_temperature) : T(1);
     for (int64_t i = 0; i < plan_.tile_votes(); i++)
       grad_query[i] = (plan_.update.accumulates() ? grad_query[i] : T(0)) + scale * collected[i];
+    if (T* const told = gradients_.queries_at(t, plan_.samples * plan_.shape.votes_size()))
+      plan_.scatter(group, tile, plan_.shape.votes_size(), grad_query, told);
     plan_.update.next_query_backward(t - 1, at(scratch.sums, t - 1, tile), mass_at(scratch.masses, t - 1, tile),
                                      grad_query, at(scratch.grad_sums, t - 1, tile),
                                      mass_at(scratch.grad_masses, t - 1, tile));

@@ -289,6 +289,8 @@ class SoftmaxChildBackward {
     unpack_parents<T>(tile.sums + w * layout_.entries(), votes_.parents, layout_.size, layout_.vectors, self.plain);
     for (int64_t i = 0; i < context_.votes_size; i++)
       gradient[i] = (context_.update.accumulates() ? gradient[i] : T(0)) + pull_ * self.plain[i];
+    if (T* const told = gradients_.queries_at(t, context_.samples * context_.votes_size))
+      std::copy_n(gradient, context_.votes_size, told + sample * context_.votes_size);
     context_.update.next_query_backward(t - 1, context_.sums_at(sums_, t - 1, sample),
                                         context_.masses_at(masses_, t - 1, sample), gradient, self.plain, self.mass);
     arrive(tile, self, w);

@@ -161,6 +161,7 @@ void check(const Votes<T>& votes, const SoftmaxOptions& options, const T* masses
   require(options.algorithm != max_min_routing || !options.leaky);
   require(options.algorithm != kmeans_euclidean || masses);
   require(options.algorithm != entropy_routing || options.alphas);
+  require(options.algorithm != attention_routing || options.epsilon > 0);
   require(votes.pose_size() <= largest_number && votes.inner * votes.outer <= largest_number);
   require((votes.parents + Simd<T>::width) * votes.vote_size() <= largest_number);
 }

@@ -53,16 +53,16 @@ int softmax_couplings(const Votes<T>* votes, const SoftmaxOptions* options, cons
 template <class T>
 int softmax_backward(const Votes<T>* votes, const SoftmaxOptions* options, const T* logits, const T* sums,
                      const T* masses, const T* grad_out, T* grad_poses, T* grad_weight, T* grad_bias,
-                     T* grad_activations, T* grad_logits, int threads) {
+                     T* grad_activations, T* grad_logits, T* grad_queries, int threads) {
+  const SoftmaxGradients<T> gradients{grad_poses, grad_weight, grad_bias, grad_activations, grad_queries};
   if (votes && options && goes_by_child(*options, logits))
     return guarded([&] {
-      softmax_child_backward(*votes, *options, logits, sums, masses, grad_out,
-                             {grad_poses, grad_weight, grad_bias, grad_activations}, grad_logits, threads);
+      softmax_child_backward(*votes, *options, logits, sums, masses, grad_out, gradients, grad_logits, threads);
     });
   return with_softmax_plan(votes, options, threads, [&](const auto& plan) {
     if (SoftmaxShared shared(plan); shared.takes())
-      return shared.backward(sums, grad_out, {grad_poses, grad_weight, grad_bias, grad_activations});
-    SoftmaxBackward(plan, sums, masses, grad_out).run({grad_poses, grad_weight, grad_bias, grad_activations});
+      return shared.backward(sums, grad_out, gradients);
+    SoftmaxBackward(plan, sums, masses, grad_out).run(gradients);
   });
 }
 
@@ -83,7 +83,7 @@ int softmax_backward(const Votes<T>* votes, const SoftmaxOptions* options, const
   TORCHCAPS_EXPORT int torchcaps_softmax_backward_##ending(                                                        \
       const torchcaps::Votes<T>* votes, const torchcaps::SoftmaxOptions* options, const T* logits, const T* sums,  \
       const T* masses, const T* grad_out, T* grad_poses, T* grad_weight, T* grad_bias, T* grad_activations,        \
-      T* grad_logits, int threads) {                                                                               \
+      T* grad_logits, T* grad_queries, int threads) {                                                              \
     return torchcaps::softmax_backward(votes, options, logits, sums, masses, grad_out, grad_poses, grad_weight,    \
-                                       grad_bias, grad_activations, grad_logits, threads);                         \
+                                       grad_bias, grad_activations, grad_logits, grad_queries, threads);           \
   }

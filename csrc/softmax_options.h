@@ -18,6 +18,8 @@ enum Algorithm : int32_t {
   kmeans_euclidean = 2,   // query = sums / mass;            output squash(sums / mass)
   entropy_routing = 3,    // query = normalise(sums)/alpha;  output sums / (1 + max_k |sums_k|)
   max_min_routing = 4,    // as dynamic routing, with max-min couplings (max_min.h) in the place of the softmax
+  attention_routing = 5,  // query = LayerNorm(sums) / sqrt(D);  output sums
+  linear_routing = 6,     // query = T sums;              output sums
 };
 
 // Whether queries add up and sums are squashed.
@@ -33,14 +35,19 @@ struct SoftmaxOptions {
   int32_t competition;        // a CompetitionKind
   double squash_k;
   double inverse_temperature;
+  double epsilon;             // of the LayerNorm (attention only)
   const double* alphas;       // (iterations): alphas[t] enters the couplings of iteration t + 1 (entropy only)
+  const double* affine;       // (2, D): scale and shift of the LayerNorm; null: 1 and 0 (attention only)
   const uint8_t* partial;     // (J): 0 = this parent takes no part in the softmax; null: all do
 };
 
-// Where the gradients go; those that are not wanted are null. All are overwritten.
+// Where the gradients go; those that are not wanted are null. All are overwritten. Queries, (iterations - 1, B * S, J, D):
+// of iterations 1 to the last, for whoever has learned how they follow from the sums.
 template <class T>
 struct SoftmaxGradients {
-  T *poses, *weight, *bias, *activations;
+  T *poses, *weight, *bias, *activations, *queries;
+  // Those of iteration t, of which there are `count`.
+  T* queries_at(int64_t t, int64_t count) const { return queries ? queries + (t - 1) * count : nullptr; }
 };
 
 }  // namespace torchcaps

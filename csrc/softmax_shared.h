@@ -231,6 +231,8 @@ class SoftmaxShared {
       to_votes(scratch.grad_projected, scratch.step);
       for (int64_t i = 0; i < votes_size(); i++)
         scratch.grad_query[i] = (plan_.update.accumulates() ? scratch.grad_query[i] : T(0)) + scratch.step[i];
+      if (T* const told = gradients.queries_at(t, plan_.samples * plan_.shape.votes_size()))
+        plan_.scatter(tile, 0, plan_.shape.votes_size(), scratch.grad_query, told);
       plan_.update.next_query_backward(t - 1, at(scratch.sums, t - 1), scratch.mass, scratch.grad_query, grad_previous,
                                        scratch.mass);
       std::swap(grad_sum, grad_previous);

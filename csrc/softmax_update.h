@@ -25,6 +25,7 @@ class SoftmaxUpdate {
   // query of iteration t + 1 from the sums of iteration t; `query` holds that of iteration t.
   void next_query(int64_t t, const T* sums, const T* mass, T* query) const {
     for_each_vector([&](int64_t first, int64_t vector) {
+      if (options_.algorithm == attention_routing) return normed_query(sums + first, query + first);
       const T scale = query_scale(t, sums + first, mass, vector);
       for (int64_t d = 0; d < size_; d++) {
         T& q = query[first + d * lanes_];
@@ -51,11 +52,19 @@ class SoftmaxUpdate {
         case kmeans_euclidean:
           mean_backward(sums + first, mass[vector], grad_query + first, grad_sums + first, grad_mass[vector]);
           break;
+        case attention_routing:
+          normed_query_backward(sums + first, grad_query + first, grad_sums + first);
+          break;
+        case linear_routing:
+          for (int64_t d = 0; d < size_; d++)
+            grad_sums[first + d * lanes_] = T(options_.inverse_temperature) * grad_query[first + d * lanes_];
+          break;
       }
     });
   }
 
   void output(const T* sums, const T* mass, T* out) const {
+    if (tells_sums()) return void(std::copy_n(sums, parents_ * size_ * lanes_, out));
     if (options_.algorithm == entropy_routing) return largest_norm_output(sums, out);
     for_each_vector([&](int64_t first, int64_t vector) {
       const T shrink = uses_mass() ? inverse_mass(mass[vector]) : T(1);
@@ -68,6 +77,7 @@ class SoftmaxUpdate {
   // `centre` is room for one vector per lane: (size, lanes).
   void output_backward(const T* sums, const T* mass, const T* grad_out, T* grad_sums, T* grad_mass,
                        T* centre) const {
+    if (tells_sums()) return void(std::copy_n(grad_out, parents_ * size_ * lanes_, grad_sums));
     if (options_.algorithm == entropy_routing) return largest_norm_backward(sums, grad_out, grad_sums);
     for_each_vector([&](int64_t first, int64_t vector) {
       if (!uses_mass()) return squash_backward(sums + first, grad_out + first, grad_sums + first);
@@ -80,6 +90,9 @@ class SoftmaxUpdate {
   }
 
  private:
+  // Whether the sums themselves are the output, and what becomes of them is left to the caller.
+  bool tells_sums() const { return options_.algorithm == attention_routing || options_.algorithm == linear_routing; }
+
   // body(offset of the first entry, number of the vector) for every parent and lane.
   template <class Body>
   void for_each_vector(Body&& body) const {
@@ -107,6 +120,7 @@ class SoftmaxUpdate {
 
   T query_scale(int64_t t, const T* sums, const T* mass, int64_t vector) const {
     if (options_.algorithm == kmeans_euclidean) return inverse_mass(mass[vector]);
+    if (options_.algorithm == linear_routing) return T(options_.inverse_temperature);
     const T length = norm(sums);
     if (is_dynamic(options_.algorithm)) return length / (k_ + length * length);
     if (length <= shortest) return 0;
@@ -136,6 +150,43 @@ class SoftmaxUpdate {
     const T inverse = inverse_mass(mass);
     grad_mass = -dot(s, grad) * inverse * inverse;
     for (int64_t d = 0; d < size_; d++) grad_s[d * lanes_] = grad[d * lanes_] * inverse;
+  }
+
+  // Mean and inverse deviation of the entries of a vector.
+  struct Spread {
+    T mean, inverse;
+  };
+  Spread spread(const T* s) const {
+    T mean = 0, square = 0;
+    for (int64_t d = 0; d < size_; d++) mean += s[d * lanes_] / T(size_);
+    for (int64_t d = 0; d < size_; d++) square += (s[d * lanes_] - mean) * (s[d * lanes_] - mean) / T(size_);
+    return {mean, T(1) / std::sqrt(square + T(options_.epsilon))};
+  }
+  T affine_scale(int64_t d) const { return options_.affine ? T(options_.affine[d]) : T(1); }
+  T affine_shift(int64_t d) const { return options_.affine ? T(options_.affine[size_ + d]) : T(0); }
+
+  // q = (scale n + shift) / sqrt(D) with n = (s - mean) / deviation.
+  void normed_query(const T* s, T* query) const {
+    const Spread of = spread(s);
+    const T root = std::sqrt(T(size_));
+    for (int64_t d = 0; d < size_; d++)
+      query[d * lanes_] = (affine_scale(d) * ((s[d * lanes_] - of.mean) * of.inverse) + affine_shift(d)) / root;
+  }
+
+  // With g the gradient of n: ds = (g - mean(g) - n mean(g n)) / deviation.
+  void normed_query_backward(const T* s, const T* grad, T* grad_s) const {
+    const Spread of = spread(s);
+    const T root = std::sqrt(T(size_));
+    T mean = 0, along = 0;
+    for (int64_t d = 0; d < size_; d++) {
+      const T g = affine_scale(d) * grad[d * lanes_] / root;
+      mean += g / T(size_);
+      along += g * ((s[d * lanes_] - of.mean) * of.inverse) / T(size_);
+    }
+    for (int64_t d = 0; d < size_; d++) {
+      const T n = (s[d * lanes_] - of.mean) * of.inverse;
+      grad_s[d * lanes_] = (affine_scale(d) * grad[d * lanes_] / root - mean - n * along) * of.inverse;
+    }
   }
 
   T largest_norm(const T* sums, int64_t lane) const {

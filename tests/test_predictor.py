@@ -112,6 +112,8 @@ def test_a_compiled_model_answers_one_image_and_leaves_batches_alone(monkeypatch
     predictor.compile()
     sizes, compiled = [], predictor._answer_one
     monkeypatch.setattr(predictor, "_answer_one", lambda images: sizes.append(len(images)) or compiled(images))
-    torch.testing.assert_close(predictor.answer(raw(3)[:1]).scores, expected.scores[:1])
+    with torch._dynamo.config.patch(error_on_recompile=True):  # however the one channel of an image is told
+        for one in (raw(3)[:1], raw(3)[:1, :, :, None], torch.from_numpy(raw(3)[:1])):
+            torch.testing.assert_close(predictor.answer(one).scores, expected.scores[:1])
     assert torch.equal(predictor.answer(raw(3)).scores, expected.scores)
-    assert sizes == [1]
+    assert sizes == [1, 1, 1]

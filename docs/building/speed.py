@@ -75,7 +75,7 @@ def neighbours(results: Path) -> str:
 
 
 def training(results: Path) -> str:
-    """Examples a second in training: eager and fused, with the default allocator and with a heap that is kept."""
+    """Examples a second in training, with the default allocator and with a heap that is kept: eager, fused, others."""
     files = [results / "throughput" / f"{allocator}.json" for allocator in ("default", "heap-reuse")]
     measured = [read(path)["models"] for path in files if path.exists()]
     rows = [
@@ -84,10 +84,12 @@ def training(results: Path) -> str:
             str(first["batch_size"]),
             *(" / ".join(_rate(models[name][what]) for models in measured) for what in ("reference", "fused")),
             " / ".join(f"{models[name]['ratio']:.1f}" for models in measured),
+            " / ".join(_rate(models[name]["beside"]) for models in measured) if "beside" in first else "",
         )
         for name, first in (measured[0] if measured else {}).items()
     ]
-    return table(("network", "batch", "eager, a second", "fused, a second", "times as many"), rows, numeric_from=1)
+    headings = ("network", "batch", "eager, a second", "fused, a second", "times as many", "public code, a second")
+    return table(headings, rows, numeric_from=1)
 
 
 def _benchmarks(results: Path) -> Iterator[dict[str, Any]]:

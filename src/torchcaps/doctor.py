@@ -12,8 +12,9 @@ import torch
 from torchcaps import __version__
 from torchcaps.capsules import Capsules
 from torchcaps.data.home import VARIABLE, home
+from torchcaps.gpu.verified import identity
 from torchcaps.native import library
-from torchcaps.routing import backend_names, find_routing, plan, routing_names, why_not
+from torchcaps.routing import Plan, backend_names, find_routing, plan, routing_names, why_not
 from torchcaps.routing.dynamic.api import dynamic_routing
 from torchcaps.versions import accelerator_here
 from torchcaps.votes import DenseVotes
@@ -41,7 +42,7 @@ class Finding(NamedTuple):
 
 def examine() -> list[Finding]:
     """Everything that decides what runs here and how fast."""
-    speed = [_kernels(), _backends(), _threads(), _allocator(), _huge_pages(), _compiler()]
+    speed = [_kernels(), _backends(), *_gpus(), _threads(), _allocator(), _huge_pages(), _compiler()]
     return [*_versions(), *speed, _data(), *_optional()]
 
 
@@ -84,9 +85,25 @@ def _routings_with_kernels() -> list[str]:
 
 def _backends() -> Finding:
     """What a capsule layer on the CPU would run on, and why not on the others."""
-    planned = plan(dynamic_routing, DenseVotes(torch.zeros(1, 8, 8), torch.zeros(8, 2, 8, 16)))
+    planned = _plan("cpu")
     refusals = [f"{name} does not: {reason}" for name, reason in planned.reasons.items() if reason is not None]
     return Finding("backends", "; ".join([f"auto takes {planned.chosen} on the CPU", *refusals]))
+
+
+def _gpus() -> list[Finding]:
+    """What a capsule layer on each GPU would run on, and why not on the kernels for it."""
+    found = []
+    for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+        planned = _plan(f"cuda:{index}")
+        reason = planned.reasons["triton"] or planned.passed_over.get("triton")
+        state = f"{identity(index)}: auto takes {planned.chosen}"
+        found.append(Finding(f"GPU {index}", state, f"triton: {reason}" if reason else ""))
+    return found
+
+
+def _plan(device: str) -> Plan:
+    with torch.device(device):
+        return plan(dynamic_routing, DenseVotes(torch.zeros(1, 8, 8), torch.zeros(8, 2, 8, 16)))
 
 
 def _threads() -> Finding:

@@ -82,13 +82,19 @@ class Predictor:
     def compile(self) -> None:
         """Let torch.compile translate what answers one image; it takes seconds here, and a C++ compiler.
 
+        Weights are taken as they are now: norms are folded into convolutions, and these packed once and for all.
         Batches stay as they are, so that nothing is compiled again for every number of images.
         """
         prepare = self.model.preprocessing
         if not isinstance(prepare, Preprocessing):
             raise ValueError(f"only models of images are compiled, and this is one of a {self.kind}")
-        self._answer_one = torch.compile(self.model.answer, dynamic=False)
-        self.answer(np.zeros((1, *prepare.image_size, prepare.channels), np.uint8))
+        from torch._inductor import config  # takes a second
+
+        answer = torch.compile(self.model.answer, dynamic=False)
+        # Strides of a single channel depend on how images were given, and other strides would be compiled again.
+        self._answer_one = lambda images: answer(images.clone(memory_format=torch.contiguous_format))
+        with config.patch(freezing=True):
+            self.answer(np.zeros((1, *prepare.image_size, prepare.channels), np.uint8))
 
     @torch.inference_mode()
     def _ask(self, model: Callable[[Tensor], ModelOutput], inputs: Any, crops: int) -> ModelOutput:

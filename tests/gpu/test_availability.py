@@ -4,8 +4,11 @@ import json
 
 import pytest
 import torch
+from rich.console import Console
 
 from support.cases import dense_case
+from torchcaps.benchmark.report import gpu_tables
+from torchcaps.cli import main
 from torchcaps.gpu import availability, verified
 from torchcaps.gpu.em import TritonEm
 from torchcaps.gpu.softmax import TritonSoftmax
@@ -41,6 +44,11 @@ def gpu(monkeypatch, tmp_path):
     yield tmp_path / "verified.json"
     availability.look_at_device.cache_clear()
     verified.read_finding.cache_clear()
+
+
+def test_whether_kernels_are_tested_here():
+    """Without Triton the tests beside this file are not collected, and this one says so."""
+    pytest.importorskip("triton", reason="Triton is not installed: no kernel of GPUs is compiled or interpreted here")
 
 
 def test_its_kernels_are_for_gpus():
@@ -126,3 +134,29 @@ def test_what_has_no_kernel(gpu):
     assert "the votes exist already" in why_not("triton", dynamic_routing, exists)
     many = DenseVotes(torch.zeros(1, 1, 1).expand(2**20, 2**12, 1), torch.zeros(1, 1, 1), sharing="shared")
     assert "with 32 bits, this layer has 4,294,967,296 of them" in why_not("triton", dynamic_routing, many)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("doctor --verify", "there is nothing to verify: torch finds no GPU here"),
+        ("benchmark --device cuda", "torch finds no GPU here; `--static sm_90` tells what can be known without one"),
+        ("benchmark --static sm_90", "--static tells of kernels of GPUs: give --device cuda, too"),
+        ("benchmark --device cuda --static sm_9", "did you mean 'sm_90'?"),
+    ],
+)
+def test_commands_without_a_gpu(command, said, monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert main(command.split()) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_names_of_kernels_are_whole_in_a_narrow_window():
+    kernel = {"kernel": "weight_gradients", "launches": 1, "programs": 1000, "registers": 128, "spilled": 0}
+    found = {"case": "a layer", "target": "sm_90", "launches": 1, "flops": 1e9, "bytes": 1e6}
+    found["kernels"] = [kernel | {"shared": 17536, "occupancy": 0.25}]
+    (table,) = gpu_tables({"static": [found]})
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(table)
+    assert "weight_gradients" in captured.get()

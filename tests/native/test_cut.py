@@ -30,6 +30,8 @@ CASES = [
     replace(CONV, name="by child", options=GLOBAL),
     replace(CONV, name="by child, few", options=GLOBAL, batch_size=3),
     replace(CONV, name="max-min", routing="max_min"),
+    replace(DENSE, name="attention", routing="attention"),
+    replace(DENSE, name="self-attention", routing="self_attention"),
     replace(CONV, name="text", layer="class", num_children=4, spatial=(90,), batch_size=64),
     EM,
     replace(EM, name="em, few", batch_size=3),

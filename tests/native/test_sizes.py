@@ -100,9 +100,11 @@ def test_tables_that_point_outside_are_refused(field, value, batch_size):
     table = getattr(votes.contiguous(), field).clone()
     table.view(-1)[-1] = value
     with pytest.raises(RuntimeError, match="arguments it does not take"):
-        SOFTMAX.forward(*votes._replace(**{field: table}), None, None, *SoftmaxOptions(0, 3), False)
+        SOFTMAX.forward(*votes._replace(**{field: table}), None, None, *SoftmaxOptions(0, 3), None, False)
     with pytest.raises(RuntimeError, match="arguments it does not take"):
-        SOFTMAX.forward(*votes._replace(**{field: table}), None, None, *SoftmaxOptions(0, 3, competition=1), False)
+        SOFTMAX.forward(
+            *votes._replace(**{field: table}), None, None, *SoftmaxOptions(0, 3, competition=1), None, False
+        )
 
 
 # More than 2^31 of everything that is counted with 64 bits

@@ -15,7 +15,7 @@ from torchcaps.capsules import Capsules
 from torchcaps.native import library
 from torchcaps.routing import dynamic_routing, entropy_routing, kmeans_routing, max_min_routing
 from torchcaps.routing.competition import KINDS
-from torchcaps.routing.ops.softmax import SOFTMAX, SoftmaxOptions
+from torchcaps.routing.ops.softmax import SOFTMAX, SoftmaxAlgorithm, SoftmaxOptions
 from torchcaps.routing.ops.votes import lower
 from torchcaps.votes import ConvVotes, DenseVotes
 
@@ -228,7 +228,9 @@ def kernel_arguments(options: SoftmaxOptions, case) -> tuple:
     logits = case.options.get("initial_logits")
     logits = None if logits is None else logits.reshape(votes.coupling_shape).requires_grad_()
     options = options._replace(competition=KINDS.index(case.options.get("competition", "window")))
-    return (*tensors, case.options.get("partial"), logits, *options, True)
+    is_attention = options.algorithm == SoftmaxAlgorithm.ATTENTION
+    affine = torch.randn(2, votes.vote_size, dtype=votes.poses.dtype).requires_grad_() if is_attention else None
+    return (*tensors, case.options.get("partial"), logits, *options, affine, True)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")

@@ -33,7 +33,7 @@ struct Entries;
   int torchcaps_softmax_couplings_##ending(const Votes<T>*, const SoftmaxOptions*, const T*, const T*, const T*,    \
                                            int64_t, T*, int);                                                       \
   int torchcaps_softmax_backward_##ending(const Votes<T>*, const SoftmaxOptions*, const T*, const T*, const T*,     \
-                                          const T*, T*, T*, T*, T*, T*, int);                                       \
+                                          const T*, T*, T*, T*, T*, T*, T*, int);                                   \
   int torchcaps_em_forward_##ending(const Votes<T>*, const EmOptions<T>*, T*, T*, T*, T*, int);                     \
   int torchcaps_em_coupling_##ending(const Votes<T>*, const EmOptions<T>*, const T*, int64_t, T*, T*, int);         \
   int torchcaps_em_backward_##ending(const Votes<T>*, const EmOptions<T>*, const T*, const T*, const T*, const T*,  \
@@ -106,7 +106,7 @@ class Problem {
   // Routes, differentiates, takes couplings; returns all results one after the other.
   int softmax(int algorithm, int competition, int threads, Results<T>& results) const {
     const double alphas[] = {0.3, 0.2, 0.1};
-    const SoftmaxOptions options{algorithm, 3, 0, 0, 1, competition, 1.0, 1.0, alphas, nullptr};
+    const SoftmaxOptions options{algorithm, 3, 0, 0, 1, competition, 1.0, 1.0, 1e-5, alphas, nullptr, nullptr};
     const int64_t samples = votes.examples * votes.windows, parents = samples * votes.parents;
     Cutter cut{results};
     T* const out = cut(parents * votes.vote_size());
@@ -121,7 +121,7 @@ class Problem {
     return Entries<T>::softmax_forward(&votes, &options, nullptr, out, sums, masses, threads) +
            Entries<T>::softmax_couplings(&votes, &options, nullptr, sums, masses, 2, coupling, threads) +
            Entries<T>::softmax_backward(&votes, &options, nullptr, sums, masses, grad_poses_.data(), poses, weight,
-                                        bias, activations, nullptr, threads);
+                                        bias, activations, nullptr, nullptr, threads);
   }
 
   int em(int competition, int mapping, int detach, int threads, Results<T>& results) const {
@@ -219,7 +219,7 @@ std::vector<Job<T>> jobs_of(const std::vector<Problem<T>*>& problems) {
     for (int threads : {1, 2, 4}) {
       const std::string name = std::string(all_sizes[k].name) + ", " + std::to_string(threads) + " workers, ";
       for (int competition : {0, 1, 2}) {
-        for (int algorithm : {dynamic_routing, kmeans_dot, kmeans_euclidean, entropy_routing, max_min_routing})
+        for (int algorithm : {dynamic_routing, kmeans_dot, kmeans_euclidean, entropy_routing, max_min_routing, attention_routing})
           jobs.push_back(
               {name + "softmax " + std::to_string(competition) + std::to_string(algorithm),
                [=](Results<T>& results) { return problem->softmax(algorithm, competition, threads, results); }});

@@ -5,10 +5,11 @@ import math
 import pytest
 import torch
 from torch import Tensor
+from torch.testing import assert_close
 
 from support.algorithms import ALL, EM, competitors, route, weighs_by_activation
 from torchcaps.capsules import Capsules
-from torchcaps.routing import RoutingResult, kmeans_routing
+from torchcaps.routing import RoutingResult, em_routing, heinsen_routing, kmeans_routing, vb_routing
 from torchcaps.routing.competition import KINDS
 from torchcaps.votes import ConvVotes, DenseVotes
 
@@ -178,3 +179,26 @@ def test_huge_and_tiny_votes_still_route(dtype):
         for scale in (1e-8, 1.0, 1e4, 1e6):
             capsules = route(name, (scale * torch.cat([good, bad], 2)).to(dtype)).capsules
             assert (capsules.activations[:, 0] > capsules.activations[:, 1]).all()
+
+
+SURE = {  # routings with logits of activations, and the beta that makes parents nearly active
+    "em": (em_routing, "beta_a", {"beta_u": 0.0, "lambda_schedule": 1.0}),
+    "vb": (vb_routing, "beta_a", {"beta_u": 0.0}),
+    "heinsen": (heinsen_routing, "beta_use", {"beta_ignore": 0.0}),
+}
+
+
+@pytest.mark.parametrize("backend", ["reference", "chunked"])
+@pytest.mark.parametrize("name", SURE)
+def test_gradients_of_nearly_active_parents_have_their_digits(name, backend):
+    """A sigmoid of x changes by sigmoid(x) sigmoid(-x); a (1 - a) is rounding where a is 1 - 1e-12."""
+    routing, learned, options = SURE[name]
+    beta = torch.tensor(30.0, dtype=torch.float64, requires_grad=True)
+    votes, ones = torch.randn(SHAPE, dtype=torch.float64), torch.ones(SHAPE[:2], dtype=torch.float64)
+    result = routing(votes, ones, backend=backend, **{learned: beta}, **options)
+    logits = result.logits
+    assert (logits > 20).all()
+    slope = (logits.sigmoid() * (-logits).sigmoid()).detach()
+    (found,) = torch.autograd.grad(result.capsules.activations.sum(), beta, retain_graph=True)
+    (exact,) = torch.autograd.grad((slope * logits).sum(), beta)
+    assert_close(found, exact, rtol=1e-12, atol=0)

@@ -17,10 +17,12 @@ DESCRIBED = {
 
 def solve(routing, case: Case, dtype: torch.dtype, **options) -> tuple[RoutingResult, dict[str, Tensor]]:
     """The result, and the gradients of a fixed combination of poses and activations."""
-    given = {name: case.options[name] for name in ("initial_logits",) if name in case.options}
-    leaves = {name: leaf.detach().to(dtype).requires_grad_() for name, leaf in (case.leaves | given).items()}
-    votes = case.votes(**{name: leaves[name] for name in case.leaves})
-    result = routing(votes, **case.options | {name: leaves[name] for name in given} | options)
+    options = case.options | options
+    given = {name: options[name] for name in ("initial_logits", "scale", "shift", "bias") if name in options}
+    leaves = {name: leaf.detach().to(dtype).requires_grad_() for name, leaf in case.leaves.items()}
+    given = {name: leaf.detach().to(dtype).requires_grad_() for name, leaf in given.items()}
+    result = routing(case.votes(**leaves), **options | given)
+    leaves |= {f"option {name}": leaf for name, leaf in given.items()}
     generator = torch.Generator().manual_seed(1)
     seeds = [torch.randn(x.shape, dtype=torch.float64, generator=generator).to(dtype) for x in result.capsules]
     gradients = torch.autograd.grad(tuple(result.capsules), list(leaves.values()), seeds, materialize_grads=True)

@@ -50,8 +50,9 @@ def small_cases() -> list[Case]:
         pose="matrix",
     )  # fmt: skip
     classes = replace(dense, name="class", layer="class", spatial=(3, 2), num_children=2)
+    placed = replace(classes, name="class, matrices", pose="matrix", in_size=9, out_size=9)  # coordinates are added
     wide = replace(dense, name="wide", batch_size=20, num_parents=100, in_size=20, out_size=32)  # products of tiles
-    layers = (dense, conv, classes, wide)
+    layers = (dense, conv, classes, placed, wide)
     routings: tuple[tuple[str, dict[str, Any]], ...] = (
         ("dynamic", {}),
         ("dynamic", {"leaky": True}),
@@ -62,7 +63,7 @@ def small_cases() -> list[Case]:
         ("em", {"activation": "mdl"}),
         ("em", {"activation": "mixing", "damping": 0.2}),
         ("em", {"activation": "entropy", "inverse_temperature": 0.25}),
-        *((name, {}) for name in ("max_min", "vb", "heinsen", "self")),
+        *((name, {}) for name in ("uniform", "max_min", "vb", "heinsen", "self")),
     )
     cases = [
         replace(layer, name=f"{routing}, {layer.name} {options}", routing=routing, options=options)

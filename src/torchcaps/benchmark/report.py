@@ -202,9 +202,10 @@ def gpu_tables(results: dict[str, Any]) -> Iterator[Table]:
             f"{found['case']} for {found['target']}: {found['launches']} launches, "
             f"at least {found['flops'] / 1e9:.1f} GFLOP and {found['bytes'] / 1e6:.0f} MB; not timed"
         )
-        table = Table("kernel", "launches", "programs", "registers", "spilled", "shared", "occupancy", title=title)
+        numbered = ("launches", "programs", "registers", "spilled", "shared")
+        table = Table("kernel", *numbered, "occupancy", title=title, box=box.SIMPLE_HEAD, collapse_padding=True)
         for kernel in found["kernels"]:
-            numbers = (kernel[name] for name in ("launches", "programs", "registers", "spilled", "shared"))
+            numbers = (kernel[name] for name in numbered)
             table.add_row(kernel["kernel"], *map(str, numbers), f"{kernel['occupancy']:.0%}")
         yield table
     for case in results.get("cases", ()):

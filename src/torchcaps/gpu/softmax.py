@@ -25,6 +25,8 @@ class TritonSoftmax:
     why_not_unasked = staticmethod(why_not_verified)
 
     def why_not(self, problem: Problem, options: SoftmaxOptions) -> str | None:
+        if options.algorithm in (SoftmaxAlgorithm.ATTENTION, SoftmaxAlgorithm.LINEAR):
+            return f"it has no kernel for {problem.algorithm.name} routing"
         return why_not_gpu(problem)
 
     def room(self, inputs: SoftmaxInputs, keep_state: bool) -> Tensor:
@@ -131,8 +133,8 @@ class _Solution:
             else:
                 to_pose = layer.new(*to_sums.shape) if algorithm == DYNAMIC else None
                 launch(
-                finish_gradient, layer.row_grid,
-                sums_in, grad_out.contiguous() if t == last else None, sums[t], masses[t] if len(masses) else None,
+                    finish_gradient, layer.row_grid,
+                    sums_in, grad_out.contiguous() if t == last else None, sums[t], masses[t] if len(masses) else None,
                     later, to_pose, to_sums, to_mass, layer.num_rows, layer.num_chunks, self.squash_k,
                     pair(self.scales[t]), ALGORITHM=algorithm, **layer.row_options,
                 )  # fmt: skip

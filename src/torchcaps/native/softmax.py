@@ -5,9 +5,11 @@ computed again when they are asked for.
 """
 
 import ctypes
-from math import prod
+from math import prod, sqrt
 
+import torch
 from torch import Tensor
+from torch.nn.functional import layer_norm
 
 from torchcaps.native.calls import LARGEST_COUNT, call, doubles, why_not_count, why_not_native
 from torchcaps.native.struct import SoftmaxOptionsStruct, pointer
@@ -37,7 +39,11 @@ class NativeSoftmax:
         if grad_poses is None:  # a caller may differentiate nothing
             grad_poses = state.new_zeros(*inputs.votes.parent_shape, inputs.votes.vote_size)
         targets = [gradients.get(name) for name in ("poses", "weight", "bias", "activations", "initial_logits")]
-        _call("backward", inputs, *_parts(inputs, state), grad_poses.contiguous(), *targets)
+        sums, masses = _parts(inputs, state)
+        of_queries = state.new_empty(_before_last(inputs, sums).shape) if "affine" in gradients else None
+        _call("backward", inputs, sums, masses, grad_poses.contiguous(), *targets, of_queries)
+        if of_queries is not None:
+            gradients["affine"].copy_(_affine_gradient(inputs, _before_last(inputs, sums), of_queries))
 
     def couplings(self, inputs: SoftmaxInputs, state: Tensor, iteration: int, outputs: tuple[Tensor, ...]) -> None:
         _call("couplings", inputs, *_parts(inputs, state), ctypes.c_int64(iteration), *outputs)
@@ -55,6 +61,18 @@ def _sizes(inputs: SoftmaxInputs) -> tuple[int, int]:
     return vectors * inputs.votes.vote_size, vectors if has_masses else 0
 
 
+def _before_last(inputs: SoftmaxInputs, sums: Tensor) -> Tensor:
+    """The sums that queries are made of: (num_sums - 1, B * S * J, D)."""
+    return sums.view(inputs.options.num_sums, -1, inputs.votes.vote_size)[:-1]
+
+
+def _affine_gradient(inputs: SoftmaxInputs, sums: Tensor, of_queries: Tensor) -> Tensor:
+    """Of scale and shift, by the gradients of queries = (scale LayerNorm(sums) + shift) / sqrt(D)."""
+    size = sums.shape[-1]
+    normed = layer_norm(sums, (size,), eps=inputs.options.epsilon)
+    return torch.stack(((of_queries * normed).sum((0, 1)), of_queries.sum((0, 1)))) / sqrt(size)
+
+
 def _parts(inputs: SoftmaxInputs, state: Tensor) -> tuple[Tensor, ...]:
     return state.contiguous().split(_sizes(inputs))
 
@@ -63,6 +81,7 @@ def _call(entry: str, inputs: SoftmaxInputs, *arguments: Tensor | ctypes.c_int64
     """Calls torchcaps_softmax_<entry>."""
     votes, options = inputs.votes.contiguous(), inputs.options
     alphas = doubles(options.alphas)
+    affine = None if inputs.affine is None else inputs.affine.double().contiguous()
     partial, logits = (
         None if value is None else value.contiguous() for value in (inputs.partial, inputs.initial_logits)
     )
@@ -75,7 +94,9 @@ def _call(entry: str, inputs: SoftmaxInputs, *arguments: Tensor | ctypes.c_int64
         competition=options.competition,
         squash_k=options.squash_k,
         inverse_temperature=options.inverse_temperatures[0] if options.inverse_temperatures else 1.0,
+        epsilon=options.epsilon,
         alphas=ctypes.addressof(alphas),
+        affine=pointer(affine),
         partial=pointer(partial),
     )
     *samples, num_parents = votes.parent_shape

@@ -28,8 +28,8 @@ class SoftmaxOptionsStruct(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("algorithm", "iterations", "leaky", "detach", "amend", "competition")),
-        *((name, ctypes.c_double) for name in ("squash_k", "inverse_temperature")),
-        *((name, ctypes.c_void_p) for name in ("alphas", "partial")),
+        *((name, ctypes.c_double) for name in ("squash_k", "inverse_temperature", "epsilon")),
+        *((name, ctypes.c_void_p) for name in ("alphas", "affine", "partial")),
     ]
 
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
+from torchcaps import doctor
 from torchcaps.capsules import Capsules
-from torchcaps.gpu import availability
+from torchcaps.gpu import availability, verified
 from torchcaps.routing import dynamic_routing, em_routing, plan
 from torchcaps.votes import DenseVotes
 
@@ -51,6 +52,25 @@ def test_without_autocast_types_are_kept():
 def test_auto_waits_for_verification(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "A GPU")
     monkeypatch.setenv("TORCHCAPS_CACHE", str(tmp_path))
+    verified.read_finding.cache_clear()
     planned = plan(dynamic_routing, dense(torch.float32))
     assert planned.chosen == "chunked"
     assert "torchcaps doctor --verify" in planned.passed_over["triton"]
+
+
+@pytest.mark.usefixtures("gpu")
+def test_the_doctor_tells_what_gpus_run_on(monkeypatch, tmp_path):
+    for name, value in {"is_available": True, "device_count": 1, "get_device_name": "A GPU"}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *given, value=value: value)
+    monkeypatch.setattr(doctor, "_kernels", lambda: doctor.Finding("fused kernels", ""))  # it makes real layers
+    monkeypatch.setenv("TORCHCAPS_CACHE", str(tmp_path))
+    for right, chosen, advice in ((None, "chunked", "`torchcaps doctor --verify`"), (True, "triton", "")):
+        verified.read_finding.cache_clear()
+        if right is not None:
+            verified.remember(0, right=right)
+        found = next(finding for finding in doctor.examine() if finding.part == "GPU 0")
+        assert found.state.startswith("A GPU, 9.0, ")
+        assert found.state.endswith(f": auto takes {chosen}")
+        assert advice in found.advice
+        assert bool(found.advice) == bool(advice)
+    verified.read_finding.cache_clear()

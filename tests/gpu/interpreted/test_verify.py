@@ -35,7 +35,7 @@ def scaled(sums):
 def test_every_routing_with_a_kernel_is_verified():
     verified = {case.routing for case in CASES.values()}
     known = set(registry.routing_names())
-    assert verified == known - {"uniform", "attention", "self_attention"}
+    assert verified == known - {"attention", "self_attention"}
 
 
 def test_share_of_the_roofline():

@@ -99,7 +99,7 @@ def test_a_leak_is_refused():
     votes = lower(conv_case().votes())._replace(activations=None)
     options = SoftmaxOptions(algorithm=SoftmaxAlgorithm.MAX_MIN.value, num_sums=2, leaky=True)
     with pytest.raises(RuntimeError, match="arguments it does not take"):
-        SOFTMAX.forward(*votes, None, None, *options, False)
+        SOFTMAX.forward(*votes, None, None, *options, None, False)
 
 
 def test_logits_of_masked_children_are_not_read():

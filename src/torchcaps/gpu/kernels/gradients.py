@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from torchcaps.gpu.kernels.couplings import couple, logit_gradient, softmax_places
-from torchcaps.gpu.kernels.passes import activation_of, at_slot, program
+from torchcaps.gpu.kernels.passes import activation_of, at_slot, program, store_sums
 from torchcaps.gpu.kernels.products import (
     add_weight_gradients,
     empty_weight_gradients,
@@ -23,7 +23,6 @@ from torchcaps.gpu.kernels.tile import (
     pair_places,
     respond,
     samples_at,
-    vector_places,
 )
 
 
@@ -64,10 +63,8 @@ def gradients(
     tiles = load_form(form, rows, axes, SHAPE)
     response_tiles = load_form(response, rows, axes, SHAPE)
     total = tl.zeros((SHAPE.MT, SHAPE.JT), SHAPE.ACC)
-    if out.first is not None:
-        sums = tl.zeros((SHAPE.MT, SHAPE.JT, SHAPE.RP * SHAPE.EP), SHAPE.ACC)
-    if out.second is not None:
-        squares = tl.zeros((SHAPE.MT, SHAPE.JT, SHAPE.RP * SHAPE.EP), SHAPE.ACC)
+    sums = tl.zeros((SHAPE.MT, SHAPE.JT, SHAPE.RP * SHAPE.EP), SHAPE.ACC)
+    squares = tl.zeros((SHAPE.MT, SHAPE.JT, SHAPE.RP * SHAPE.EP), SHAPE.ACC)
     for n in range(start, end):
         row, takes, vote, c, g, to_vote = _slot_gradient(
             votes, form, response, tiles, response_tiles, partitions, means, rows, n, axes, sizes, FLOWS, SHAPE
@@ -87,16 +84,7 @@ def gradients(
         if worth_out is not None:
             at = (tl.cast(tl.program_id(0), tl.int64) * sizes.slots + n) * SHAPE.J + axes[0]
             tl.store(worth_out + at, tl.sum(c * response_tiles[4], 0), mask=axes[1])
-    shift = tl.cast(tl.program_id(1), tl.int64) * sizes.samples * SHAPE.J
-    place, inside = pair_places(rows[0], rows[3], axes, SHAPE)
-    if out.mass is not None:
-        tl.store(out.mass + shift + place, total, mask=inside)
-    if out.first is not None:
-        shift *= SHAPE.R * SHAPE.E
-        place, inside = vector_places(rows, axes, SHAPE)
-        tl.store(out.first + shift + place, sums, mask=inside)
-        if out.second is not None:
-            tl.store(out.second + shift + place, squares, mask=inside)
+    store_sums(out, total, sums, squares, None, rows, axes, sizes, SHAPE)
 
 
 @triton.jit

@@ -98,8 +98,7 @@ def moments(votes, form, partitions, out, sizes, SHAPE: tl.constexpr):
     mass = tl.zeros((SHAPE.MT, SHAPE.JT), SHAPE.ACC)
     gained = tl.zeros((SHAPE.MT, SHAPE.JT), SHAPE.ACC)
     sums = tl.zeros((SHAPE.MT, SHAPE.JT, SHAPE.RP * SHAPE.EP), SHAPE.ACC)
-    if out.second is not None:
-        squares = tl.zeros((SHAPE.MT, SHAPE.JT, SHAPE.RP * SHAPE.EP), SHAPE.ACC)
+    squares = tl.zeros((SHAPE.MT, SHAPE.JT, SHAPE.RP * SHAPE.EP), SHAPE.ACC)
     for n in range(start, end):
         row, takes, slot, vote, logits, part = at_slot(votes, form, tiles, rows, n, axes, sizes, True, SHAPE)
         softmax = softmax_places(partitions, slot, row, takes, axes, SHAPE)
@@ -115,17 +114,24 @@ def moments(votes, form, partitions, out, sizes, SHAPE: tl.constexpr):
             d = vote - sums
             sums += share[:, :, None] * d
             squares += (c - c * share)[:, :, None] * d * d
+    store_sums(out, mass, sums, squares, gained, rows, axes, sizes, SHAPE)
+
+
+@triton.jit
+def store_sums(out, mass, first, second, worth, rows, axes, sizes, SHAPE: tl.constexpr):
+    """What `out` has room for, of a chunk of slots."""
     shift = tl.cast(tl.program_id(1), tl.int64) * sizes.samples * SHAPE.J
     place, inside = pair_places(rows[0], rows[3], axes, SHAPE)
     if out.mass is not None:
         tl.store(out.mass + shift + place, mass, mask=inside)
     if out.worth is not None:
-        tl.store(out.worth + shift + place, gained, mask=inside)
+        tl.store(out.worth + shift + place, worth, mask=inside)
     shift *= SHAPE.R * SHAPE.E
     place, inside = vector_places(rows, axes, SHAPE)
-    tl.store(out.first + shift + place, sums, mask=inside)
+    if out.first is not None:
+        tl.store(out.first + shift + place, first, mask=inside)
     if out.second is not None:
-        tl.store(out.second + shift + place, squares, mask=inside)
+        tl.store(out.second + shift + place, second, mask=inside)
 
 
 @triton.jit

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from torchcaps.checks import check_count, check_like, check_positive, check_shape
+from torchcaps.routing.attention.lowering import LOWERING
 from torchcaps.routing.attention.reference import attention
 from torchcaps.routing.backend import solve
 from torchcaps.routing.problem import Algorithm, pose_problem
 from torchcaps.routing.result import RoutingResult
 from torchcaps.votes import Votes, as_votes
 
-ATTENTION = Algorithm("attention", attention)
+ATTENTION = Algorithm("attention", attention, lowering=LOWERING)
 
 
 @dataclass(frozen=True, kw_only=True)

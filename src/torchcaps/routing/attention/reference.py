@@ -2,10 +2,7 @@
 
 import math
 
-import torch
-from torch.nn.functional import layer_norm
-
-from torchcaps.capsules import Capsules, length, squash
+from torchcaps.routing.attention.common import parents
 from torchcaps.routing.problem import Problem
 from torchcaps.routing.result import RoutingResult, TraceStep
 from torchcaps.routing.steps import agreement, weighted_sum
@@ -22,19 +19,14 @@ def attention(problem: Problem) -> RoutingResult:
         if amendment_BI1 is not None:
             coupling_BIJ = coupling_BIJ * amendment_BI1
         sums_BJD = weighted_sum(coupling_BIJ, votes_BIJD)
-        poses_BJD = layer_norm(sums_BJD, (size,), options.scale, options.shift, options.eps)
-        if (exists := problem.votes.window_mask) is not None:  # the shift gives poses to what is not there
-            poses_BJD = torch.where(exists[..., None, None], poses_BJD, torch.zeros_like(poses_BJD))
-        activations_BJ = length(squash(sums_BJD, options.squash_k))
+        found = parents(problem, sums_BJD)
         last = iteration + 1 == options.num_iterations
         if last and not problem.return_trace:
             break
-        logits_BIJ = agreement(votes_BIJD, poses_BJD) / math.sqrt(size)
+        logits_BIJ = agreement(votes_BIJD, found.poses) / math.sqrt(size)
         if problem.return_trace:
-            step = coupling_BIJ, poses_BJD, activations_BJ, -competition.log_partition(logits_BIJ)
+            step = coupling_BIJ, *found, -competition.log_partition(logits_BIJ)
             trace.append(TraceStep(*(value.detach() for value in step)))
         if not last:
             coupling_BIJ = competition.softmax(logits_BIJ)
-    return RoutingResult(
-        Capsules(poses_BJD, activations_BJ), coupling_BIJ.detach(), tuple(trace) if problem.return_trace else None
-    )
+    return RoutingResult(found, coupling_BIJ.detach(), tuple(trace) if problem.return_trace else None)

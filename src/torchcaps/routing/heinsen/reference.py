@@ -30,18 +30,20 @@ def heinsen(problem: Problem) -> RoutingResult:
         mean_BJD = weighted_sum(share_BIJ, votes_BIJD)
         deviation_BIJD = (votes_BIJD - mean_BJD.unsqueeze(-3)).square()
         variance_BJD = weighted_sum(share_BIJ, deviation_BIJD) + options.eps_var
+        # not sigmoid: torch takes its derivative a (1 - a) from a rounded a, which has no digits where a is nearly 1
+        log_activation_BJ = logsigmoid(logit_BJ)
         last = iteration + 1 == options.num_iterations
         if last and not problem.return_trace:
             break
         normaliser_BJ = (2 * math.pi * variance_BJD).log().sum(-1)
         log_density_BIJ = -0.5 * ((deviation_BIJD / variance_BJD.unsqueeze(-3)).sum(-1) + normaliser_BJ.unsqueeze(-2))
-        logits_BIJ = logsigmoid(logit_BJ).unsqueeze(-2) + log_density_BIJ
+        logits_BIJ = log_activation_BJ.unsqueeze(-2) + log_density_BIJ
         if problem.return_trace:
-            activations_BJ = of_existing(logit_BJ.sigmoid(), votes.window_mask)
+            activations_BJ = of_existing(log_activation_BJ.exp(), votes.window_mask)
             step = coupling_BIJ, mean_BJD, activations_BJ, -competition.log_partition(logits_BIJ, activations_BI)
             trace.append(TraceStep(*(value.detach() for value in step)))
         if not last:
             coupling_BIJ = competition.softmax(logits_BIJ.detach() if options.detach_couplings else logits_BIJ)
-    capsules = Capsules(mean_BJD, of_existing(logit_BJ.sigmoid(), votes.window_mask))
+    capsules = Capsules(mean_BJD, of_existing(log_activation_BJ.exp(), votes.window_mask))
     trace = tuple(trace) if problem.return_trace else None
     return RoutingResult(capsules, coupling_BIJ.detach(), trace, logits=logit_BJ)

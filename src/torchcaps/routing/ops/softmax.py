@@ -36,6 +36,8 @@ class SoftmaxAlgorithm(IntEnum):
     KMEANS_EUCLIDEAN = 2
     ENTROPY = 3
     MAX_MIN = 4  # dynamic routing, its softmax replaced by the place between the smallest and the largest logit
+    ATTENTION = 5  # queries are LayerNorms of the sums
+    LINEAR = 6  # queries are the sums, times the inverse temperature
 
 
 class SoftmaxOptions(NamedTuple):
@@ -50,6 +52,7 @@ class SoftmaxOptions(NamedTuple):
         alphas: of the entropy routing, one per weighted sum.
         competition: index into KINDS.
         leaky: see Competition.
+        epsilon: of the LayerNorm of attention routing.
     """
 
     algorithm: int
@@ -60,6 +63,7 @@ class SoftmaxOptions(NamedTuple):
     alphas: Sequence[float] = ()
     competition: int = 0
     leaky: bool = False
+    epsilon: float = 0.0
 
 
 class SoftmaxInputs(NamedTuple):
@@ -68,12 +72,14 @@ class SoftmaxInputs(NamedTuple):
     Shapes:
         partial: (J,) bool, or None for all parents
         initial_logits: (B, S, N, J), or None for zeros
+        affine: (2, D), scale and shift of the LayerNorm of attention routing, or None for 1 and 0
     """
 
     votes: KernelVotes
     partial: Tensor | None
     initial_logits: Tensor | None
     options: SoftmaxOptions
+    affine: Tensor | None = None
 
 
 def _pose_shape(inputs: SoftmaxInputs) -> tuple[int, ...]:
@@ -83,7 +89,7 @@ def _pose_shape(inputs: SoftmaxInputs) -> tuple[int, ...]:
 SOFTMAX = Operator(
     "softmax",
     SoftmaxInputs,
-    differentiable=("poses", "weight", "bias", "activations", "initial_logits"),
+    differentiable=("poses", "weight", "bias", "activations", "initial_logits", "affine"),
     outputs={"poses": _pose_shape},
     told={"couplings": lambda inputs: inputs.votes.coupling_shape},
 )
@@ -120,7 +126,16 @@ class SoftmaxLowering:
         votes = lower(problem.votes, windows_compete=windows_compete(problem))
         if not problem.amend:
             votes = votes._replace(activations=None)
-        return SoftmaxInputs(votes, problem.partial, lower_logits(problem, votes), self._options(problem))
+        logits, options = lower_logits(problem, votes), self._options(problem)
+        return SoftmaxInputs(votes, problem.partial, logits, options, self.affine(problem))
+
+    def affine(self, problem: Problem) -> Tensor | None:
+        """What is learned of how queries follow from sums."""
+        return None
+
+    def capsules(self, problem: Problem, inputs: SoftmaxInputs, found: Tensor) -> Capsules:
+        """What the kernels found as parents."""
+        return Capsules.from_poses(found)
 
     def run(self, problem: Problem) -> RoutingResult:
         description, inputs = problem.votes, self.inputs(problem)
@@ -133,7 +148,7 @@ class SoftmaxLowering:
             kept = state if state.numel() else SOFTMAX.forward(*values, True)[-1]
             return SOFTMAX.couplings(kept, inputs.options.num_sums - 1, *values).view(description.coupling_shape)
 
-        return RoutingResult(Capsules.from_poses(poses), last_coupling, reads=values)
+        return RoutingResult(self.capsules(problem, inputs, poses), last_coupling, reads=values)
 
     def _options(self, problem: Problem) -> SoftmaxOptions:
         return self.translate(problem.options)._replace(competition=competition_number(problem), leaky=problem.leaky)

@@ -8,10 +8,11 @@ from torchcaps.routing.backend import solve
 from torchcaps.routing.learned import per_child
 from torchcaps.routing.problem import Algorithm, pose_problem
 from torchcaps.routing.result import RoutingResult
+from torchcaps.routing.self_attention.lowering import LOWERING
 from torchcaps.routing.self_attention.reference import self_attention
 from torchcaps.votes import Votes, as_votes
 
-SELF_ATTENTION = Algorithm("self_attention", self_attention)
+SELF_ATTENTION = Algorithm("self_attention", self_attention, lowering=LOWERING)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from torchcaps.capsules import Capsules
 from torchcaps.clustering.posterior import (
@@ -35,6 +36,8 @@ def vb(problem: Problem) -> RoutingResult:
         log_share_BJ = posterior.alpha.digamma() - total(problem, posterior.alpha).digamma()
         log_precision_BJ = posterior.log_precision
         logit_BJ = activation_logit(options, log_share_BJ, log_precision_BJ, votes.vote_size)
+        # not sigmoid: torch takes its derivative a (1 - a) from a rounded a, which has no digits where a is nearly 1
+        activation_BJ = logsigmoid(logit_BJ).exp()
         last = iteration + 1 == options.num_iterations
         if last and not problem.return_trace:
             break
@@ -44,11 +47,11 @@ def vb(problem: Problem) -> RoutingResult:
         if problem.return_trace:
             objective_B = divergence(problem, posterior, log_share_BJ)
             objective_B = objective_B - competition.log_partition(logits_BIJ, activations_BI)
-            step = coupling_BIJ, posterior.mean, of_existing(logit_BJ.sigmoid(), votes.window_mask), objective_B
+            step = coupling_BIJ, posterior.mean, of_existing(activation_BJ, votes.window_mask), objective_B
             trace.append(TraceStep(*(value.detach() for value in step)))
         if not last:
             coupling_BIJ = competition.softmax(logits_BIJ.detach() if options.detach_couplings else logits_BIJ)
-    capsules = Capsules(posterior.mean, of_existing(logit_BJ.sigmoid(), votes.window_mask))
+    capsules = Capsules(posterior.mean, of_existing(activation_BJ, votes.window_mask))
     trace = tuple(trace) if problem.return_trace else None
     return RoutingResult(capsules, coupling_BIJ.detach(), trace, logits=logit_BJ)
 
