@@ -9,7 +9,7 @@ namespace torchcaps {
 
 // Raised with every change of an entry point or of a struct that Python fills: the loader compares it with its own,
 // and a library from another source tree is never called.
-constexpr int abi_version = 6;
+constexpr int abi_version = 7;
 
 enum Status : int { ok = 0, out_of_memory = 1, bad_argument = 2 };
 

@@ -5,6 +5,7 @@
 #pragma once
 #include <vector>
 
+#include "softmax_pairs.h"
 #include "softmax_plan.h"
 
 namespace torchcaps {
@@ -16,7 +17,7 @@ class SoftmaxForward {
 
  public:
   explicit SoftmaxForward(const Plan& plan)
-      : plan_(plan), pieces_(plan.num_pieces(0)), blocks_(plan.num_blocks(0)) {}
+      : plan_(plan), pairs_(plan), pieces_(plan.num_pieces(0)), blocks_(plan.num_blocks(0)) {}
 
   // out: (B * S, J, D). `masses` may be null unless the metric is euclidean.
   void run(T* out, T* sums, T* masses) {
@@ -30,6 +31,7 @@ class SoftmaxForward {
 
   // coupling: (B * S, N, J) of one iteration, from the sums that `run` saved.
   void couplings(int64_t iteration, const T* sums, const T* masses, T* coupling) {
+    require(!plan_.options.bfloat16);
     take();
     const auto couple_group = [&](const Home& scratch, const Hands& hands, const Group& group) {
       plan_.share_tiles(hands, group,
@@ -51,7 +53,10 @@ class SoftmaxForward {
   }
 
  private:
-  using Slot = SlotScratch<T, NV>;
+  // What a worker needs.
+  struct Slot : SlotScratch<T, NV> {
+    PairScratch pairs;
+  };
 
   // What a group is routed in.
   struct Home {
@@ -66,7 +71,8 @@ class SoftmaxForward {
       homes_.push_back({PackedGroup<T, NV>::take(plan_, frame_), PartialSums<T, NV>::take(plan_, pieces_, frame_),
                         frame_.take<T>(size), frame_.take<T>(size)});
     }
-    for (int i = 0; i < plan_.threads; i++) slots_.push_back(Slot::take(plan_, frame_));
+    for (int i = 0; i < plan_.threads; i++)
+      slots_.push_back({SlotScratch<T, NV>::take(plan_, frame_), pairs_.take(frame_)});
   }
 
   void route(const Home& scratch, const Hands& hands, const Group& group, T* out, T* sums, T* masses) {
@@ -74,8 +80,10 @@ class SoftmaxForward {
       plan_.share_slots(hands, [&](int64_t piece, int who, const Range& own) {
         if (t == 0) scratch.packed.fill(plan_, group, own);
         scratch.partial.clear(plan_, group, piece);
-        for (int64_t n = own.first; n < own.last; n += Plan::slot_block) {
-          const Range block{n, std::min(own.last, n + Plan::slot_block)};
+        const int64_t step = pairs_.used() ? pairs_.slots_at_once() : Plan::slot_block;
+        for (int64_t n = own.first; n < own.last; n += step) {
+          const Range block{n, std::min(own.last, n + step)};
+          if (pairs_.used()) pairs_.round_weights(block, slots_[who].pairs);
           for (int64_t tile = 0; tile < group.tiles; tile++) {
             if (t == 0)
               add_uniform(scratch, slots_[who], piece, block, tile);
@@ -96,10 +104,11 @@ class SoftmaxForward {
     T* const masses = scratch.partial.mass(plan_, piece, tile);
     for (int64_t n = block.first; n < block.last; n++) {
       const T* factor = scratch.packed.factor(plan_, tile, n);
-      const T* pose = scratch.packed.pose(plan_, tile, n);
+      T* const pose = scratch.packed.pose(plan_, tile, n);
       T* const scaled = slot.scaled_poses + (n - block.first) * plan_.tile_poses();
       for (int64_t p = 0; p < plan_.shape.pose_size(); p++)
         for (int lane = 0; lane < lanes; lane++) scaled[p * lanes + lane] = pose[p * lanes + lane] * factor[lane];
+      if (pairs_.used()) pairs_.round_in_place(pose);
       weights[n - block.first] = plan_.weight_of(n);
       for (int lane = 0; lane < lanes; lane++) masses[lane] += factor[lane];
       if (plan_.has_base()) {
@@ -108,7 +117,10 @@ class SoftmaxForward {
           for (int lane = 0; lane < lanes; lane++) sums[i * lanes + lane] += slot.base[i] * factor[lane];
       }
     }
-    plan_.kernels.uniform(plan_.shape, block.size(), slot.scaled_poses, weights, sums);
+    if (pairs_.used())
+      pairs_.add_uniform(block, slot.scaled_poses, slot.pairs, sums);
+    else
+      plan_.kernels.uniform(plan_.shape, block.size(), slot.scaled_poses, weights, sums);
   }
 
   // Later iterations: votes of a slot, their couplings, their share of the sums.
@@ -126,8 +138,13 @@ class SoftmaxForward {
   // Votes and couplings of one slot of one tile.
   void couple(const Home& scratch, const Slot& slot, int64_t t, int64_t n, int64_t tile) {
     if (plan_.has_base()) plan_.fill_base(n, slot.base);
-    plan_.kernels.votes(plan_.shape, scratch.packed.pose(plan_, tile, n), plan_.weight_of(n), slot.base,
-                        scratch.query + tile * plan_.tile_votes(), nullptr, slot.votes, slot.couplings, nullptr);
+    const T* const pose = scratch.packed.pose(plan_, tile, n);
+    const T* const query = scratch.query + tile * plan_.tile_votes();
+    if (pairs_.used())
+      pairs_.form_votes(n, pose, slot.pairs, slot.base, query, slot.votes, slot.couplings);
+    else
+      plan_.kernels.votes(plan_.shape, pose, plan_.weight_of(n), slot.base, query, nullptr, slot.votes, slot.couplings,
+                          nullptr);
     const T* factors = scratch.packed.factor(plan_, tile, n);
     if (t == 0)
       fill_uniform(factors, slot.couplings);
@@ -194,6 +211,7 @@ class SoftmaxForward {
   }
 
   const Plan& plan_;
+  const PairedSlots<T, NV> pairs_;
   const int64_t pieces_, blocks_;
   Arena::Frame frame_;
   std::vector<Home> homes_;

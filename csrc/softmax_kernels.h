@@ -49,4 +49,31 @@ SlotKernels<T> choose_slot_kernels(const VoteShape& shape, Metric metric) {
   return slot_kernels_for<T, NV, 0, 0, 0>(metric);
 }
 
+// Those of pairs, for the forward pass.
+template <class T>
+struct PairKernels {
+  void (*votes)(const VoteShape&, const Pair*, const Pair*, const T*, const T*, const T*, T*, T*, T*);
+  void (*uniform)(const VoteShape&, int64_t, const Pair*, const Pair* const*, T*);
+};
+
+template <class T, int NV, int Rows, int Inner, int Outer>
+PairKernels<T> pair_kernels_for(Metric metric) {
+  return {metric == Metric::dot ? slot_votes<T, NV, Rows, Inner, Outer, Metric::dot, false, Pair>
+                                : slot_votes<T, NV, 0, 0, 0, Metric::euclidean, false, Pair>,
+          uniform_sums<T, NV, Rows, Inner, Outer, Pair>};
+}
+
+// `shape` counts pairs.
+template <class T, int NV>
+PairKernels<T> choose_pair_kernels(const VoteShape& shape, Metric metric) {
+  const auto is = [&](int64_t rows, int64_t inner, int64_t outer) {
+    return shape.rows == rows && shape.inner == inner && shape.outer == outer;
+  };
+  if (is(1, 4, 16)) return pair_kernels_for<T, NV, 1, 4, 16>(metric);
+  if (is(1, 8, 16)) return pair_kernels_for<T, NV, 1, 8, 16>(metric);
+  if (is(1, 4, 8)) return pair_kernels_for<T, NV, 1, 4, 8>(metric);
+  if (is(4, 2, 4)) return pair_kernels_for<T, NV, 4, 2, 4>(metric);
+  return pair_kernels_for<T, NV, 0, 0, 0>(metric);
+}
+
 }  // namespace torchcaps

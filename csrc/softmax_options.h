@@ -33,6 +33,7 @@ struct SoftmaxOptions {
   int32_t detach;             // only the last weighted sum carries gradients
   int32_t amend;              // couplings are multiplied by the activations of the children
   int32_t competition;        // a CompetitionKind
+  int32_t bfloat16;           // votes may be products of bfloat16 where the processor has these (forward, float32)
   double squash_k;
   double inverse_temperature;
   double epsilon;             // of the LayerNorm (attention only)

@@ -8,6 +8,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "pairs.h"
 #include "simd.h"
 #include "softmax_options.h"
 
@@ -30,10 +31,19 @@ struct VoteShape {
 
 enum class Metric { dot, euclidean };
 
+// total += x weight, where X is T, or Pair: then two entries of a pose at once.
+template <class T, class X>
+inline __attribute__((always_inline)) void add_product(Vec<T>& total, Vec<X> x, X weight) {
+  if constexpr (std::is_same_v<X, T>)
+    total += x * weight;
+  else
+    total = add_products(total, x, Vec<X>{} + int32_t(weight.bits));
+}
+
 // `Count` neighbouring entries of one row of a vote, for all lanes:
 // entry_e = base_e + sum_k pose_k weight_ke.
-template <class T, int NV, int Inner, int Count>
-inline __attribute__((always_inline)) void vote_entries(const T* pose, const T* weight, const T* base,
+template <class T, int NV, int Inner, int Count, class X>
+inline __attribute__((always_inline)) void vote_entries(const X* pose, const X* weight, const T* base,
                                                         int64_t inner_size, int64_t outer, Vec<T> (&entry)[Count][NV]) {
   using L = Lanes<T, NV>;
   const int64_t inner = Inner ? Inner : inner_size;
@@ -41,17 +51,17 @@ inline __attribute__((always_inline)) void vote_entries(const T* pose, const T* 
     for (int v = 0; v < NV; v++) entry[e][v] = broadcast(base[e]);
 #pragma GCC unroll 16
   for (int64_t k = 0; k < inner; k++) {
-    Vec<T> x[NV];
+    Vec<X> x[NV];
     for (int v = 0; v < NV; v++) x[v] = load(pose + k * L::count + v * L::width);
     for (int e = 0; e < Count; e++)
-      for (int v = 0; v < NV; v++) entry[e][v] += x[v] * weight[k * outer + e];
+      for (int v = 0; v < NV; v++) add_product<T, X>(entry[e][v], x[v], weight[k * outer + e]);
   }
 }
 
 // All votes of one slot, and their agreement with the queries: logits_j = <vote_j, query_j>, or the squared
 // distance |vote_j - query_j|^2; with gradients also slopes_j = <vote_j, gradient_j>.
-template <class T, int NV, int Rows, int Inner, int Outer, Metric metric, bool with_gradient>
-void slot_votes(const VoteShape& shape, const T* pose, const T* weight, const T* base, const T* query,
+template <class T, int NV, int Rows, int Inner, int Outer, Metric metric, bool with_gradient, class X = T>
+void slot_votes(const VoteShape& shape, const X* pose, const X* weight, const T* base, const T* query,
                 const T* gradient, T* votes, T* logits, T* slopes) {
   using L = Lanes<T, NV>;
   const int64_t rows = Rows ? Rows : shape.rows, inner = Inner ? Inner : shape.inner;
@@ -91,8 +101,8 @@ void slot_votes(const VoteShape& shape, const T* pose, const T* weight, const T*
 }
 
 // sums_j += sum over `slots` of vote_j, for poses already multiplied by their factor.
-template <class T, int NV, int Rows, int Inner, int Outer>
-void uniform_sums(const VoteShape& shape, int64_t slots, const T* pose, const T* const* weights, T* sums) {
+template <class T, int NV, int Rows, int Inner, int Outer, class X = T>
+void uniform_sums(const VoteShape& shape, int64_t slots, const X* pose, const X* const* weights, T* sums) {
   using L = Lanes<T, NV>;
   const int64_t rows = Rows ? Rows : shape.rows, inner = Inner ? Inner : shape.inner;
   const int64_t outer = Outer ? Outer : shape.outer;
@@ -105,14 +115,14 @@ void uniform_sums(const VoteShape& shape, int64_t slots, const T* pose, const T*
       for (int i = 0; i < count; i++)
         for (int v = 0; v < NV; v++) total[i][v] = load(sums + (at + i) * L::count + v * L::width);
       for (int64_t n = 0; n < slots; n++) {
-        const T* weight = weights[n] + j * inner * outer + e;
-        const T* x = pose + n * pose_stride + row * inner * L::count;
+        const X* weight = weights[n] + j * inner * outer + e;
+        const X* x = pose + n * pose_stride + row * inner * L::count;
 #pragma GCC unroll 16
         for (int64_t k = 0; k < inner; k++) {
-          Vec<T> lane[NV];
+          Vec<X> lane[NV];
           for (int v = 0; v < NV; v++) lane[v] = load(x + k * L::count + v * L::width);
           for (int i = 0; i < count; i++)
-            for (int v = 0; v < NV; v++) total[i][v] += lane[v] * weight[k * outer + i];
+            for (int v = 0; v < NV; v++) add_product<T, X>(total[i][v], lane[v], weight[k * outer + i]);
         }
       }
       for (int i = 0; i < count; i++)

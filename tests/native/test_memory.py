@@ -52,7 +52,8 @@ def many_samples_backward(scale: int) -> Callable:
 
 
 def couplings(scale: int) -> Callable:
-    votes = DenseVotes(torch.randn(1, 8000 * scale, 1), torch.randn(1, 1, 16), sharing="shared")
+    poses = torch.randn(1, 8000 * scale, 1, requires_grad=True)  # so that the state is kept
+    votes = DenseVotes(poses, torch.randn(1, 1, 16), sharing="shared")
     result = dynamic_routing(votes, backend="fused", num_iterations=2)
     return lambda: copy.copy(result).coupling
 

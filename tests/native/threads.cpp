@@ -106,7 +106,7 @@ class Problem {
   // Routes, differentiates, takes couplings; returns all results one after the other.
   int softmax(int algorithm, int competition, int threads, Results<T>& results) const {
     const double alphas[] = {0.3, 0.2, 0.1};
-    const SoftmaxOptions options{algorithm, 3, 0, 0, 1, competition, 1.0, 1.0, 1e-5, alphas, nullptr, nullptr};
+    const SoftmaxOptions options{algorithm, 3, 0, 0, 1, competition, 0, 1.0, 1.0, 1e-5, alphas, nullptr, nullptr};
     const int64_t samples = votes.examples * votes.windows, parents = samples * votes.parents;
     Cutter cut{results};
     T* const out = cut(parents * votes.vote_size());

@@ -22,7 +22,7 @@ from torchcaps.native.struct import EmOptionsStruct, SoftmaxOptionsStruct, Votes
 
 __all__ = ["NativeLibraryError", "call", "load", "num_threads", "release_scratch", "why_not"]
 
-ABI_VERSION = 6
+ABI_VERSION = 7
 STRUCTS = {"votes": VotesStruct, "em_options": EmOptionsStruct, "softmax_options": SoftmaxOptionsStruct}
 INSTRUCTION_SETS = ("avx512", "avx2", "portable")  # the best first
 HALF_AS_WIDE = {"avx512": "avx2"}  # the build that takes calls which would leave half of every register empty

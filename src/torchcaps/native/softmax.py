@@ -27,10 +27,14 @@ class NativeSoftmax:
         return why_not_native(problem) or (why_not_count(problem, LARGEST_COUNT) if by_child else None)
 
     def room(self, inputs: SoftmaxInputs, keep_state: bool) -> Tensor:
-        return inputs.votes.poses.new_empty(sum(_sizes(inputs)))  # the kernels work in it: it is always kept
+        return inputs.votes.poses.new_empty(sum(_sizes(inputs)) if keep_state else 0)
 
     def forward(self, inputs: SoftmaxInputs, outputs: tuple[Tensor, ...], state: Tensor) -> None:
-        _call("forward", inputs, *outputs, *_parts(inputs, state))
+        kept = state.numel() > 0
+        if not kept:
+            state = self.room(inputs, keep_state=True)  # the kernels work in it
+        may_round = not kept and torch.get_float32_matmul_precision() == "medium"
+        _call("forward", inputs, *outputs, *_parts(inputs, state), bfloat16=may_round)
 
     def backward(
         self, inputs: SoftmaxInputs, state: Tensor, arriving: tuple[Tensor | None, ...], gradients: dict[str, Tensor]
@@ -77,7 +81,9 @@ def _parts(inputs: SoftmaxInputs, state: Tensor) -> tuple[Tensor, ...]:
     return state.contiguous().split(_sizes(inputs))
 
 
-def _call(entry: str, inputs: SoftmaxInputs, *arguments: Tensor | ctypes.c_int64 | None) -> None:
+def _call(
+    entry: str, inputs: SoftmaxInputs, *arguments: Tensor | ctypes.c_int64 | None, bfloat16: bool = False
+) -> None:
     """Calls torchcaps_softmax_<entry>."""
     votes, options = inputs.votes.contiguous(), inputs.options
     alphas = doubles(options.alphas)
@@ -92,6 +98,7 @@ def _call(entry: str, inputs: SoftmaxInputs, *arguments: Tensor | ctypes.c_int64
         detach=options.detach,
         amend=votes.activations is not None,
         competition=options.competition,
+        bfloat16=bfloat16,
         squash_k=options.squash_k,
         inverse_temperature=options.inverse_temperatures[0] if options.inverse_temperatures else 1.0,
         epsilon=options.epsilon,

@@ -28,6 +28,7 @@ class SoftmaxOptionsStruct(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("algorithm", "iterations", "leaky", "detach", "amend", "competition")),
+        ("bfloat16", ctypes.c_int32),
         *((name, ctypes.c_double) for name in ("squash_k", "inverse_temperature", "epsilon")),
         *((name, ctypes.c_void_p) for name in ("alphas", "affine", "partial")),
     ]
