@@ -72,7 +72,8 @@ class PairedSlots {
   void form_votes(int64_t slot, const T* pose, const PairScratch& pairs, const T* base, const T* query, T* votes,
                   T* logits) const {
     if constexpr (can_pair<T>) {
-      kernels_.votes(shape_, reinterpret_cast<const Pair*>(pose), weights_of(slot, pairs), base, query, nullptr, votes, logits, nullptr);
+      kernels_.votes(shape_, reinterpret_cast<const Pair*>(pose), weights_of(slot, pairs), base, query, nullptr, votes,
+                     logits, nullptr);
     }
   }
 

@@ -117,7 +117,7 @@ def test_old_gpus_are_refused(gpu, monkeypatch):
     assert reason == "its kernels need compute capability 8.0, A GPU has 7.0"
 
 
-def test_every_routing_that_has_a_kernel_of_the_cpu(gpu):
+def test_routings_whose_kernels_came_later(gpu):
     votes = dense_case().votes()
     assert why_not("triton", max_min_routing, votes) is None
     assert why_not("triton", vb_routing, votes, beta_a=0.0, beta_u=0.0) is None
@@ -128,8 +128,8 @@ def test_every_routing_that_has_a_kernel_of_the_cpu(gpu):
 def test_what_has_no_kernel(gpu):
     votes = dense_case().votes()
     assert "hard" in why_not("triton", kmeans_routing, votes, hard=True)
-    assert why_not("triton", attention_routing, votes)
-    assert why_not("triton", self_attention_routing, votes)
+    assert why_not("triton", attention_routing, votes) == "it has no kernel for attention routing"
+    assert why_not("triton", self_attention_routing, votes) == "it has no kernel for self_attention routing"
     exists = torch.zeros(1, 2, 3, 4)
     assert "the votes exist already" in why_not("triton", dynamic_routing, exists)
     many = DenseVotes(torch.zeros(1, 1, 1).expand(2**20, 2**12, 1), torch.zeros(1, 1, 1), sharing="shared")
