@@ -130,7 +130,8 @@ class SoftmaxBackward {
       targets_.push_back({target(gradients.poses, own_children_, num_poses()),
                           target(gradients.weight, own_weights_, num_weights()),
                           target(gradients.bias, own_weights_, num_biases()),
-                          target(gradients.activations, own_children_, num_activations())});
+                          target(gradients.activations, own_children_, num_activations()),
+                          nullptr});  // queries belong to one sample each: nothing is collected
     }
     if (gradients.poses) prefer_huge_pages(gradients.poses, num_poses() * sizeof(T));
     if (gradients.weight) prefer_huge_pages(gradients.weight, num_weights() * sizeof(T));
