@@ -18,6 +18,8 @@ from torchcaps.environment import environment
 
 SCHEMA = 1  # raise it when a key of the results changes its meaning
 
+GROWTH = "growth"  # the name of the sweeps
+
 WORKER = (sys.executable, "-m", "torchcaps.benchmark.worker")
 
 
@@ -33,7 +35,8 @@ def run(
 
     Args:
         settings: how carefully.
-        names: only these cases and no sweeps; if empty all of them (a quick run takes four) and the sweeps.
+        names: only these cases, and the sweeps where "growth" is among them; if empty all of them (a quick run takes
+            four cases) and the sweeps.
         routing: import path of a routing of the user's own, timed in dense layers instead of our cases.
         tell: receives what is going on.
         save: receives what there is after each part; all parts together take most of an hour.
@@ -46,11 +49,11 @@ def run(
     """
     if routing:
         return run_cases(select(own_cases(routing, quick=settings.quick), names), (), settings, tell, save)
-    sweeps = () if names else make_sweeps(quick=settings.quick)
+    sweeps = () if names and GROWTH not in names else make_sweeps(quick=settings.quick)
     known = {case.name: case for case in make_cases(quick=settings.quick)}
     models = {case.name: case for case in MODEL_CASES}
     for name in names:
-        check_choice("case", name, [*known, *models])
+        check_choice("case", name, [*known, *models, GROWTH])
     wanted = names or ((*QUICK_LOOK, QUICK_MODEL) if settings.quick else (*known, *models))
     cases = [known[name] for name in wanted if name in known]
     return run_cases(cases, sweeps, settings, tell, save, models=[models[name] for name in wanted if name in models])

@@ -17,7 +17,7 @@ class Benchmark:
     """Smaller shapes, four cases unless named and no torch.compile: a look in under a minute, not figures to quote."""
 
     cases: tuple[str, ...] = ()
-    """Only these cases, such as digitcaps em-conv-14 model-capsnet; all of them if left out."""
+    """Only these cases, such as digitcaps em-conv-14 model-capsnet growth; all of them if left out."""
 
     out: Path | None = None
     """Write all figures, with machine, versions and command, to this JSON file; after every case what there is."""
