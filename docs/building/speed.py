@@ -29,7 +29,7 @@ def routing_speed(results: Path) -> str:
 
 
 def layers(results: Path) -> str:
-    """Every layer on every backend: forward and backward, times faster than the eager reference, peak memory."""
+    """Every layer on every backend: forward and backward, times faster than the eager reference, share of the roofline, peak memory."""
     rows: list[Cells] = []
     for case in _cases(results):
         for variant in case["variants"]:
@@ -40,8 +40,10 @@ def layers(results: Path) -> str:
             ratio = " / ".join("-" if value is None else f"{value:.1f}" for value in speedups)
             name = {"reference": "eager reference", "compile": "compiled reference"}.get(variant, variant)
             routing = routing_label(case["routing"], case["options"])
-            rows.append((f"{_layer(case)}, {routing}", name, _times(measured, PASSES[1]), ratio, _peak(measured)))
-    headings = ("layer", "backend", "forward and backward, ms", "times faster", "peak memory, MB")
+            shares = " / ".join(f"{100 * figures['roofline_share'][PASSES[1]]:.0f}" for figures in measured)
+            cells = (_times(measured, PASSES[1]), ratio, shares, _peak(measured))
+            rows.append((f"{_layer(case)}, {routing}", name, *cells))
+    headings = ("layer", "backend", "forward and backward, ms", "times faster", "of the roofline, %", "peak memory, MB")
     return table(headings, without_repeats(rows), numeric_from=2)
 
 

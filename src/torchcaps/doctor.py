@@ -125,7 +125,7 @@ def _allocator() -> Finding:
         "allocator",
         "returns large blocks to the system, and every large tensor faults its pages in anew",
         f"{HEAP_REUSE} before a command on the reference or chunked backend: forward and backward of CapsNet's last "
-        "layer took 420 ms instead of 1014 ms on the reference (two threads of an AMD EPYC); the fused backend (46 ms) "
+        "layer took 189 ms instead of 431 ms on the reference (two threads of an AMD EPYC); the fused backend (17 ms) "
         "needs no help. Memory is then not given back",
     )
 
