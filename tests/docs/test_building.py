@@ -34,6 +34,7 @@ def variant(seconds: float, ratio: float = 1.0, *, is_quiet: bool = True) -> dic
         "forward_backward": timing(seconds, is_quiet=is_quiet),
         "speedup": {"forward_backward": ratio},
         "over_fused": {"forward_backward": ratio},
+        "roofline_share": {"forward_backward": 0.42},
         "peak_bytes": {"forward_backward": 3 * 2**20},
     }
 
@@ -69,8 +70,8 @@ def test_speed_has_rows_for_what_was_measured(tmp_path):
         ["B1, 2 → 3, 4 → 5 vector, dense", "dynamic, 3 iterations", "6.15", "~12.3", "16.30", "3"],
         ["", "kmeans, 2 iterations", "10.0", "20.0", "1.60", "3"],
     ]
-    backends = [(row[1], row[2], row[3]) for row in rows(speed.layers(tmp_path))]
-    assert backends == [("eager reference", "200", "1.0"), ("fused", "~12.3", "16.3")]
+    backends = [row[1:5] for row in rows(speed.layers(tmp_path))]
+    assert backends == [["eager reference", "200", "1.0", "42"], ["fused", "~12.3", "16.3", "42"]]
     assert speed.latency(tmp_path) == NOTHING
 
 
