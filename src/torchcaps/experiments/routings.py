@@ -32,7 +32,7 @@ DIGITS: Mapping[Scale, Mapping[str, tuple[int | None, int]]] = {
     "quick": {"1,000 digits": (1000, 1)},
 }
 # Rates are tried with 10,000 digits, 5,000 others held out: the best for each routing is used with any number of them.
-CHOICE, RATES, NUM_HELD_OUT = "choice of the learning rate", (1e-3, 3e-3, 1e-2), 5000
+CHOICE, RATES, NUM_HELD_OUT = "choice of the learning rate", (1e-3, 3e-3, 1e-2, 3e-2), 5000
 CHOICE_SIZE: Mapping[Scale, tuple[int, int]] = {"full": (10_000, 4), "quick": (1000, 1)}
 RATE = 3e-3
 CHOSEN_RATES: Mapping[str, float] = {}
