@@ -211,6 +211,17 @@ def test_sweeps_grow_along_each_axis():
         assert set(full.sizes) == {"batch_size", "num_children", "num_parents"}
 
 
+@pytest.mark.parametrize(
+    ("names", "cases", "has_sweeps"),
+    [(("growth",), [], True), (("digitcaps", "growth"), ["digitcaps"], True), (("digitcaps",), ["digitcaps"], False)],
+)
+def test_growth_is_named_like_a_case(monkeypatch, names, cases, has_sweeps):
+    asked = []
+    monkeypatch.setattr(runner, "run_cases", lambda cases, sweeps, *rest, **more: asked.append((cases, sweeps)))
+    runner.run(TINY, names=names)
+    assert [([case.name for case in found], bool(sweeps)) for found, sweeps in asked] == [(cases, has_sweeps)]
+
+
 def test_allocator_settings_reach_the_process(monkeypatch):
     tell = "import json, os, sys; json.load(sys.stdin); print('noise'); print(json.dumps(dict(os.environ)))"
     monkeypatch.setattr(runner, "WORKER", (sys.executable, "-c", tell))
