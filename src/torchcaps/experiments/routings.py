@@ -35,7 +35,11 @@ DIGITS: Mapping[Scale, Mapping[str, tuple[int | None, int]]] = {
 CHOICE, RATES, NUM_HELD_OUT = "choice of the learning rate", (1e-3, 3e-3, 1e-2, 3e-2), 5000
 CHOICE_SIZE: Mapping[Scale, tuple[int, int]] = {"full": (10_000, 4), "quick": (1000, 1)}
 RATE = 3e-3
-CHOSEN_RATES: Mapping[str, float] = {}
+CHOSEN_RATES: Mapping[str, float] = {
+    **dict.fromkeys(("heinsen", "vb"), 1e-3),
+    **dict.fromkeys(("attention", "em", "uniform"), 1e-2),
+    **dict.fromkeys(("max_min", "self"), 3e-2),
+}
 NORB_EPOCHS: Mapping[Scale, int] = {"full": 8, "quick": 1}
 TEXTS: Mapping[Scale, tuple[str, ...]] = {"full": ("trec", "mr"), "quick": ("movie-snippets",)}
 NORB, SIDE_BY_SIDE = "smallNORB", "two digits side by side"
