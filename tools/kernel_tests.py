@@ -3,12 +3,12 @@
     python tools/kernel_tests.py sanitized --out results/reliability/sanitizers.json
     python tools/kernel_tests.py aarch64 --root ROOT [--site SITE] --out results/reliability/aarch64.json
 
-`sanitized` builds the library with AddressSanitizer and UndefinedBehaviorSanitizer and runs every test of kernels and
-routings with it, scratch memory poisoned. `aarch64` cross-compiles the library and compares what every entry point
-finds in qemu with what it finds here (tests/native/threads.cpp): ROOT is a folder with the files of Debian's arm64
-packages libstdc++6 and libgomp1. With python3.11 in ROOT and a SITE with wheels for that platform (torch, numpy,
-pytest, hypothesis) it then runs the tests that hold kernels against the reference. The record is written anew after
-every file of tests, and with --folder the library is kept and used again.
+`sanitized` builds the library for every instruction set with AddressSanitizer and UndefinedBehaviorSanitizer, and runs
+every test of kernels and routings with what the processor takes, scratch memory poisoned. `aarch64` cross-compiles the
+library and compares what every entry point finds in qemu with what it finds here (tests/native/threads.cpp): ROOT is a
+folder with the files of Debian's arm64 packages libstdc++6 and libgomp1. With python3.11 in ROOT and a SITE with wheels
+for that platform (torch, numpy, pytest, hypothesis) it then runs the tests that hold kernels against the reference. The
+record is written anew after every file of tests, and with --folder the library is kept and used again.
 """
 
 import argparse
@@ -65,7 +65,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("where", choices=["sanitized", "aarch64"])
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--isa", choices=list(INSTRUCTION_SETS), default="avx2", help="of the sanitized library")
     parser.add_argument("--root", type=Path, help="of the emulated system")
     parser.add_argument("--site", type=Path, help="the packages of the emulated Python")
     parser.add_argument("--tests", nargs="+", help="other files or folders of tests")
@@ -101,20 +100,20 @@ def main() -> None:
 
 
 def sanitized(folder: Path, arguments: argparse.Namespace) -> Setting:
-    """A library that checks itself; a finding ends the process and is written down."""
-    compiler, flags = os.environ.get("CXX", "c++"), f"{SANITIZERS} {INSTRUCTION_SETS[arguments.isa]}".strip()
-    build(compiler, flags, folder / f"libtorchcaps_{arguments.isa}.so")
+    """Builds that check themselves, of which the processor decides; a finding ends the process and is written down."""
+    compiler = os.environ.get("CXX", "c++")
+    for name, flags in INSTRUCTION_SETS.items():
+        build(compiler, f"{SANITIZERS} {flags}", folder / f"libtorchcaps_{name}.so")
     found = (output_of(compiler, f"-print-file-name={name}") for name in ("libasan.so", "libstdc++.so"))
     options = "detect_leaks=0:halt_on_error=1:print_stacktrace=1"
     variables = {
         "TORCHCAPS_NATIVE": str(folder),
-        "TORCHCAPS_ISA": arguments.isa,
         "TORCHCAPS_POISON": "1",
         "LD_PRELOAD": " ".join(str(Path(name).resolve()) for name in found),
         "ASAN_OPTIONS": f"{options}:log_path={folder / 'report'}",
         "UBSAN_OPTIONS": f"{options}:log_path={folder / 'report'}",
     }
-    facts = {"compiler": output_of(compiler, "--version").splitlines()[0], "flags": flags, "options": options}
+    facts = {"compiler": output_of(compiler, "--version").splitlines()[0], "flags": SANITIZERS, "options": options}
     return Setting([sys.executable], variables, SANITIZED_TESTS, NOT_SANITIZED, facts)
 
 
