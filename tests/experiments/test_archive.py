@@ -11,6 +11,7 @@ import pytest
 from experiments.test_harness import EXPERIMENT, make_rows
 from experiments.test_harness import noise as noise  # the fixture
 from torchcaps.cli import main
+from torchcaps.experiments import EXPERIMENTS, find_experiment
 from torchcaps.experiments.archive import ARCHIVE, all_runs, find_run, pack
 from torchcaps.experiments.harness import MEASURES, finished_runs, run_rows
 from torchcaps.runs import RunConfig
@@ -141,6 +142,16 @@ def test_every_figure_has_its_run(folder):
         assert (place / "environment.json").exists()
     num_figures = sum(len(line["values"]) for line in content["lines"])
     assert num_figures == sum(len(run["measures"]) for run in content["runs"])
+
+
+@pytest.mark.parametrize("folder", RECORDED, ids=lambda folder: folder.name)
+def test_every_recorded_experiment_goes_on(folder):
+    """What was recorded is what the rows of today mean, so that nothing is trained twice."""
+    content = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    if content["experiment"] not in EXPERIMENTS:
+        pytest.skip("a folder of another kind")
+    rows = find_experiment(content["experiment"]).choose_rows(content["scale"], content["data"])
+    assert len(finished_runs(rows, folder)) == len(content["runs"])
 
 
 def test_every_recorded_configuration_is_read():

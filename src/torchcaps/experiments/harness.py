@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from torchcaps.experiments.archive import Place, all_runs, find_run
+from torchcaps.models import Model
+from torchcaps.models.registry import find_model
 from torchcaps.predictor import load
 from torchcaps.runs import CONFIG, ENVIRONMENT, MODEL, REPORT, RESULT, RunConfig, load_run_data, run
 from torchcaps.storage import write_json
@@ -205,7 +207,7 @@ def read_run(row: Row, seed: int, folder: Path) -> Finished | None:
     place, config = find_run(folder, row.folder, f"seed-{seed}", MEASURES), with_seed(row.config, seed)
     if place is None:
         return None
-    if RunConfig.read(place) != config:
+    if not _is_same(RunConfig.read(place), config):
         raise ValueError(f"{place} holds another run than {row.name!r} is today; give another folder with --out")
     kept = _read(place / MEASURES)
     result = _read(place / RESULT) if (place / RESULT).exists() else {}
@@ -217,12 +219,23 @@ def with_seed(config: RunConfig, seed: int) -> RunConfig:
     return replace(config, training=replace(config.training, seed=seed))
 
 
+def _is_same(recorded: RunConfig, config: RunConfig) -> bool:
+    """Whether both mean the same run: the weight of a model's own may be written out in one of them."""
+    first, second = recorded.training.reconstruction_weight, config.training.reconstruction_weight
+    if first != second and None in (first, second):
+        model_class = find_model(config.model) if config.model else Model
+        if (second if first is None else first) != model_class.reconstruction_weight:
+            return False
+        recorded = replace(recorded, training=replace(recorded.training, reconstruction_weight=second))
+    return recorded == config
+
+
 def take_run(config: RunConfig, folders: Sequence[Path], place: Path) -> bool:
     """Copy a finished training run with this configuration from the folders of other experiments, if there is one."""
     recorded = [(folder / name, records) for folder in folders for name, records in all_runs(folder, RESULT).items()]
     for path, records in recorded:  # weights are never packed
         is_plain = "kind" in _read(records / RESULT) and (path / MODEL).is_dir()  # other ways may train on other data
-        if is_plain and path != place and RunConfig.read(records) == config:
+        if is_plain and path != place and _is_same(RunConfig.read(records), config):
             shutil.copytree(path / MODEL, place / MODEL, dirs_exist_ok=True)
             if (path / REPORT).exists():
                 shutil.copy(path / REPORT, place / REPORT)
