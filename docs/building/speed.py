@@ -29,7 +29,7 @@ def routing_speed(results: Path) -> str:
 
 
 def layers(results: Path) -> str:
-    """Every layer on every backend: forward and backward, times faster than the eager reference, share of the roofline, peak memory."""
+    """Every layer on every backend: forward and backward, ratio to the reference, share of the roofline, memory."""
     rows: list[Cells] = []
     for case in _cases(results):
         for variant in case["variants"]:
