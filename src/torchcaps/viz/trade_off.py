@@ -52,12 +52,14 @@ def trade_off(marks: Sequence[Mark], *, title: str, caption: str) -> Figure:
         for mark in (mark for mark in marks if mark.group == group):
             sign, colour = looks[mark.name]
             panel.errorbar(
-                mark.seconds, mark.accuracy, mark.deviation, fmt=sign, color=colour, markeredgecolor="black",
+                1e3 * mark.seconds, mark.accuracy, mark.deviation, fmt=sign, color=colour, markeredgecolor="black",
                 markersize=8, elinewidth=1, capsize=2,
             )  # fmt: skip
         panel.set_xscale("log")
+        for formatted in (panel.xaxis.set_major_formatter, panel.xaxis.set_minor_formatter):
+            formatted("{x:g}")
         panel.set_title(group, fontsize=10)
-        panel.set_xlabel("CPU seconds of a training step", fontsize=8)
+        panel.set_xlabel("CPU milliseconds of a training step", fontsize=8)
         panel.set_ylabel("right, %", fontsize=8)
         panel.tick_params(labelsize=8, which="both")
         panel.grid(True, alpha=0.3)
@@ -66,6 +68,7 @@ def trade_off(marks: Sequence[Mark], *, title: str, caption: str) -> Figure:
             figure.axes[0].plot([], [], sign, color=colour, markeredgecolor="black", label=name)[0]
             for name, (sign, colour) in looks.items()
         ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(names)), fontsize=8, title=caption)
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(names)), fontsize=8)
+        figure.legends[0].set_title(caption, prop={"size": 8})
     figure.suptitle(title, fontsize=12)
     return figure
