@@ -138,6 +138,7 @@ def values_of(outcome) -> list[torch.Tensor]:
 
 
 def attempt(action: Callable) -> str:
+    library.release_scratch()
     try:
         action()
     except MemoryError as error:
@@ -158,6 +159,7 @@ def starve(num_threads: int) -> dict[str, dict]:
     unlimited = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + HEADROOM, unlimited[1]))
     failures = {name: attempt(action) for name, action in large.items()}
+    library.release_scratch()
     meanwhile = {name: values_of(action()) for name, action in small.items()}
     resource.setrlimit(resource.RLIMIT_AS, unlimited)
     after = {name: values_of(action()) for name, action in small.items()}
@@ -173,7 +175,7 @@ def starve(num_threads: int) -> dict[str, dict]:
 
 @pytest.fixture(scope="module", params=[pytest.param(1, marks=pytest.mark.slow), 3])
 def outcomes(request):
-    # What is freed goes back to the system; and no thread starts late, on a busy machine, in the little memory there is.
+    # What is freed goes back to the system; no thread starts late, on a busy machine, in the little memory there is.
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "131072", "TORCHCAPS_HELPERS": "openmp"}
     command = [sys.executable, __file__, str(request.param)]
     finished = subprocess.run(command, env=environment, capture_output=True, text=True)
