@@ -68,7 +68,13 @@ def trade_off(marks: Sequence[Mark], *, title: str, caption: str) -> Figure:
             figure.axes[0].plot([], [], sign, color=colour, markeredgecolor="black", label=name)[0]
             for name, (sign, colour) in looks.items()
         ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(names)), fontsize=8)
-        figure.legends[0].set_title(caption, prop={"size": 8})
+        figure.legend(
+            handles=handles,
+            loc="outside lower center",
+            ncols=min(5, len(names)),
+            fontsize=8,
+            title=caption,
+            title_fontsize=8,
+        )
     figure.suptitle(title, fontsize=12)
     return figure
