@@ -102,7 +102,7 @@ def test_the_figure_has_a_panel_for_each_group_and_a_mark_for_each_routing():
     panels = [axes for axes in figure.axes if axes.get_title()]
     assert [axes.get_title() for axes in panels] == ["1,000 digits", routings.SIDE_BY_SIDE]
     first = sorted((float(bars[0].get_xdata()[0]), float(bars[0].get_ydata()[0])) for bars in panels[0].containers)
-    assert first == [(0.1, 93.0), (0.2, 96.0)]
+    assert first == [(100.0, 93.0), (200.0, 96.0)]
     (second,) = panels[1].containers
     assert float(second[0].get_ydata()[0]) == 80.0
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["EM", "uniform"]
